@@ -18,9 +18,9 @@ import numpy as np
 
 from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell, Quota, VcSpec
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand
-from scheduling.core.simulator.readers import read_trace
-from scheduling.core.simulator.traces import TraceJob
 from scheduling.core.values import ClusterSnapshot, NodeFacts, QueuedJob, VcFacts
+from scheduling.core.workloads.readers import read_trace
+from scheduling.core.workloads.traces import TraceJob
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("TESSERA_SHARED", ROOT.parent / "shared")) / "data"

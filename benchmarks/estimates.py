@@ -37,8 +37,8 @@ from scheduling.core.forecast.futures import Past, try_futures
 from scheduling.core.forecast.usual import Quantiles
 from scheduling.core.policy_interface import Terms
 from scheduling.core.simulation import SimulatedCluster, SimulationSettings
-from scheduling.core.simulator.traces import TraceJob
 from scheduling.core.values import JobFacts
+from scheduling.core.workloads.traces import TraceJob
 
 TEACHES: Final = 0.4
 SETTINGS: Final = SimulationSettings(

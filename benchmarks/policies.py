@@ -25,13 +25,15 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from benchmarks.policy_plans import BUDGET, DEVICES, JOBS, large_view, plan_seconds
+from benchmarks.reproductions.driver import simulate
 from benchmarks.reproductions.sia.traces import read_sia
 from benchmarks.reproductions.sia.world import SiaWorld
 from scheduling.core.policies import POLICIES, make_policy
 from scheduling.core.policies.engines.assignment import assign, solve_whole
 from scheduling.core.policies.sia import Sia
 from scheduling.core.policy_interface import Snapshot
-from scheduling.core.simulator import Setup, read_cluster, simulate
+from scheduling.core.simulation.setups import Setup
+from scheduling.core.workloads.clusters import read_cluster
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("TESSERA_SHARED", ROOT.parent / "shared")) / "data" / "sia"

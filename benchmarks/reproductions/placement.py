@@ -6,7 +6,7 @@ The nodes are equal and numbered from 0; a placement is the node of each device.
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from scheduling.core.simulator.clusters import NodeGroup
+from scheduling.core.workloads.clusters import NodeGroup
 
 
 def pack(group: NodeGroup, sizes: Sequence[tuple[int, int]]) -> dict[int, tuple[int, ...]]:

@@ -14,8 +14,8 @@ import numpy as np
 import scipy  # its parts are loaded when a profile is read, not when the portal starts
 
 from scheduling.core.performance.goodput import Floats
-from scheduling.core.simulator.tables import Row, read_rows
-from scheduling.core.simulator.traces import FileReader, SimulationError, TraceError
+from scheduling.core.workloads.tables import Row, read_rows
+from scheduling.core.workloads.traces import FileReader, SimulationError, TraceError
 
 _MOST_NODES: Final = 16
 Placement: TypeAlias = tuple[int, ...]

@@ -8,9 +8,10 @@ from benchmarks.reproductions.learned import LearnedModel
 from benchmarks.reproductions.profiles import Placement
 from scheduling.core.policies.plans import settle
 from scheduling.core.policy_interface import Alloc, Event, Model, Plan, PolicyJob, Pool, Snapshot
-from scheduling.core.simulator.clusters import SimCluster
-from scheduling.core.simulator.traces import TraceJob
-from scheduling.core.simulator.worlds import JobRecord, Setup
+from scheduling.core.simulation.results import JobRecord
+from scheduling.core.simulation.setups import Setup
+from scheduling.core.workloads.clusters import SimCluster
+from scheduling.core.workloads.traces import TraceJob
 
 _INTERVAL: Final = 60.0
 

@@ -220,13 +220,13 @@ CHECKPOINT_TRANSFER_SECONDS = 1800.0
 
 TENANT_UIDS = TESSERA.tenant_uids
 
-# Rule sets of `simulate` by name (``Setup`` -> ``World``), and trace formats that only they need
+# Rule sets of `simulate` by name (``RuleSet``), and trace formats that only they need
 # (``TraceFormat``). Reproductions of published artefacts are not part of every installation.
 SIMULATION_RULES: dict[str, str] = {
-    "crius": "benchmarks.reproductions.crius.world.CriusWorld",
-    "events": "scheduling.core.simulator.rules.events.EventWorld",
-    "pollux": "benchmarks.reproductions.pollux.world.PolluxWorld",
-    "sia": "benchmarks.reproductions.sia.world.SiaWorld",
+    "crius": "benchmarks.reproductions.crius.world.RULES",
+    "events": "scheduling.core.simulation.workload_run.run_workload",
+    "pollux": "benchmarks.reproductions.pollux.world.RULES",
+    "sia": "benchmarks.reproductions.sia.world.RULES",
 }
 SIMULATION_FORMATS: dict[str, str] = {
     "pollux": "benchmarks.reproductions.pollux.traces.FORMAT",

@@ -14,7 +14,7 @@ import numpy as np
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString, mark_safe
 
-from scheduling.core.simulator.comparing import METRICS
+from scheduling.core.simulation.comparing import METRICS
 from scheduling.management.simulations import TaskOutcome
 
 _STATIC: Final = Path(__file__).resolve().parents[2] / "static"

@@ -12,24 +12,15 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 from scheduling.core.policies import read_policy
-from scheduling.core.policies.base import Policy, label_of
+from scheduling.core.policies.base import Policy
 from scheduling.core.policies.parameters import UnknownPolicyError, checked, read_args, shown
-from scheduling.core.simulator import (
-    Conditions,
-    Knowledge,
-    Result,
-    Rules,
-    Setup,
-    SimulationError,
-    Trace,
-    World,
-    read_cluster,
-    simulate,
-)
-from scheduling.core.simulator.cellular import Shares, read_shares, split
-from scheduling.core.simulator.readers import FORMATS, TraceFormat, read_trace, text_of
-from scheduling.core.simulator.results import Recorder
-from scheduling.core.simulator.worlds import FAIR_WEATHER
+from scheduling.core.simulation.recorder import Recorder
+from scheduling.core.simulation.results import Result
+from scheduling.core.simulation.setups import FAIR_WEATHER, Conditions, RuleSet, Setup
+from scheduling.core.simulation.shares import Shares, read_shares
+from scheduling.core.workloads.clusters import read_cluster
+from scheduling.core.workloads.readers import FORMATS, TraceFormat, read_trace, text_of
+from scheduling.core.workloads.traces import Knowledge, SimulationError, Trace
 
 _MOST_BYTES: Final = 512 * 1024 * 1024
 _HOUR: Final = 3600.0
@@ -147,11 +138,6 @@ def read_guarantees(options: Mapping[str, Any]) -> Shares:
     return read_shares(options["guarantee"], read_cluster(options["cluster"]))
 
 
-def planner(policy: Policy, options: Mapping[str, Any]) -> Policy:
-    """Build the planner: one policy, or one per virtual cluster if any are given."""
-    return split(policy, read_guarantees(options), read_cluster(options["cluster"]))
-
-
 def read_workload(path: Path, format_name: str, types: str = "any") -> Trace:
     """Read the trace in a file, compressed or not.
 
@@ -189,13 +175,13 @@ def _formats(wanted: str) -> Mapping[str, TraceFormat]:
     return formats
 
 
-def find_rules(name: str) -> Rules:
-    """Return the builder of worlds under the rules of a name.
+def find_rules(name: str) -> RuleSet:
+    """Return the rule set of a name.
 
     Raises:
         SimulationError: the rules are not part of this installation.
     """
-    return cast("Rules", _imported(settings.SIMULATION_RULES[name], f"--rules {name}"))
+    return cast("RuleSet", _imported(settings.SIMULATION_RULES[name], f"--rules {name}"))
 
 
 def _imported(path: str, option: str) -> Any:
@@ -230,31 +216,28 @@ def find_policy(rules: str, name: str, args: Sequence[str], wraps: Sequence[str]
     return own[name](**checked(own[name], read_args(own[name], args, name), name))
 
 
-def build_world(trace: Trace, policy: Policy, options: Mapping[str, Any], seed: int) -> World:
-    """Build the simulated cluster and rules from the options.
+def build_setup(trace: Trace, policy: Policy, options: Mapping[str, Any], seed: int) -> Setup:
+    """Build the inputs of a simulation from the options.
 
     Raises:
         SimulationError: an argument is not valid; the message names it.
     """
     if options["interval"] is not None and not 1.0 <= options["interval"] <= 86_400.0:
         raise SimulationError(f"--interval is {options['interval']:g}; use 1 to 86400 seconds")
-    return find_rules(options["rules"])(
-        Setup(
-            trace=trace,
-            cluster=read_cluster(options["cluster"]),
-            shares=read_guarantees(options),
-            files=ProfileFolder(options["profiles"]),
-            interval=options["interval"],
-            seed=seed,
-            knowledge=Knowledge(
-                oracle=options["knowledge"] == "oracle",
-                size_aware=options["size_aware"],
-                shared_history=options["shared_history"],
-            ),
-            conditions=read_conditions(options),
-            needs=policy.needs,
-            policy=policy,
-        )
+    return Setup(
+        trace=trace,
+        cluster=read_cluster(options["cluster"]),
+        shares=read_guarantees(options),
+        files=ProfileFolder(options["profiles"]),
+        interval=options["interval"],
+        seed=seed,
+        knowledge=Knowledge(
+            oracle=options["knowledge"] == "oracle",
+            size_aware=options["size_aware"],
+            shared_history=options["shared_history"],
+        ),
+        conditions=read_conditions(options),
+        policy=policy,
     )
 
 
@@ -305,22 +288,22 @@ def run_task(task: Task) -> TaskOutcome:
     """
     policy = find_policy(task.options["rules"], task.name, task.args, task.wraps)
     trace = read_workload(task.workload, task.options["format"], task.options["types"])
-    world = build_world(trace, policy, task.options, task.seed)
+    setup = build_setup(trace, policy, task.options, task.seed)
     recorder = Recorder() if task.record else None
-    result = simulate(
-        world,
-        planner(policy, task.options),
+    result = find_rules(task.options["rules"])(
+        setup,
+        policy,
         rules=task.options["rules"],
         workload=task.workload.name,
         timer=time.perf_counter,
         on_round=recorder,
     )
     if recorder is not None:
-        recorder.close({job.name: job.finished for job in result.jobs}, world.now)
+        recorder.close({job.name: job.finished for job in result.jobs}, result.ended)
     return TaskOutcome(
         task=task,
-        result=replace(result, policy=label_of(policy)),
-        devices=world.cluster.devices,
+        result=result,
+        devices=setup.cluster.devices,
         recorder=recorder,
         left_out=dict(trace.left_out),
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from scheduling.core.simulator.clusters import SimCluster
+from scheduling.core.workloads.clusters import SimCluster
 
 IDLE: Final = -1
 #: Ids from here on are fillers: they occupy idle devices while one job is moved.

@@ -7,7 +7,7 @@ from math import isfinite, log2
 from typing import Any, Final
 
 from benchmarks.reproductions.crius.devices import Layout, Span
-from scheduling.core.simulator.traces import FileReader, SimulationError, TraceError
+from scheduling.core.workloads.traces import FileReader, SimulationError, TraceError
 
 TIMES_FILE: Final = "prof_database.json"
 MEMORY_FILE: Final = "dp_only_iteration_time.json"

@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping
 from math import ceil
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from benchmarks.reproductions.crius.devices import Span, Table, layout_of
 from benchmarks.reproductions.crius.jobs import Job, Judge, Queues
 from benchmarks.reproductions.crius.policies import POLICIES, ArtefactPolicy, CriusPolicy, Round
 from benchmarks.reproductions.crius.steptimes import SEARCH_ORDER, read_step_times
+from benchmarks.reproductions.driver import WorldRules
 from scheduling.core.policy_interface import Plan, Pool, Snapshot
-from scheduling.core.simulator.clusters import SimCluster
-from scheduling.core.simulator.traces import SimulationError, TraceJob
-from scheduling.core.simulator.worlds import JobRecord, Setup
+from scheduling.core.simulation.results import JobRecord
+from scheduling.core.simulation.setups import Setup
+from scheduling.core.workloads.clusters import SimCluster
+from scheduling.core.workloads.traces import SimulationError, TraceJob
 
 _INTERVAL: Final = 300.0
 _DEADLINE_FACTOR: Final = 5.0
@@ -27,9 +29,6 @@ class CriusWorld:
     Raises:
         SimulationError: the trace, the cluster or the policy does not fit these rules.
     """
-
-    #: The policies that these rules run, by name.
-    policies: ClassVar[Mapping[str, type[ArtefactPolicy]]] = POLICIES
 
     def __init__(self, setup: Setup) -> None:
         policy = setup.policy if setup.policy is not None else CriusPolicy()
@@ -270,3 +269,7 @@ class CriusWorld:
                 job.tuning = job.tuning if job.tuning > 0.0 else None
         self._ended, self._arrived = [], []
         self._scheduler.end_round(self.now + self._interval)
+
+
+RULES: Final = WorldRules(CriusWorld, POLICIES)
+"""The rule set ``crius``."""

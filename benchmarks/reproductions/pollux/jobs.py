@@ -27,8 +27,8 @@ from scheduling.core.performance.goodput import (
     step_times,
 )
 from scheduling.core.policy_interface import PolicyJob, Shape
-from scheduling.core.simulator.clusters import SimCluster
-from scheduling.core.simulator.traces import Knowledge, SimulationError, TraceJob
+from scheduling.core.workloads.clusters import SimCluster
+from scheduling.core.workloads.traces import Knowledge, SimulationError, TraceJob
 from tessera.efficiency import gain
 
 RESTART_SECONDS: Final = 30.0

@@ -8,6 +8,7 @@ devices, unless the plan names the nodes itself.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from benchmarks.reproductions.driver import WorldRules
 from benchmarks.reproductions.pollux.jobs import (
     PROGRAMS,
     RESTART_SECONDS,
@@ -28,9 +29,9 @@ from scheduling.core.policy_interface import (
     Scale,
     Terms,
 )
-from scheduling.core.simulator.tables import read_rows
-from scheduling.core.simulator.traces import FileReader, SimulationError, TraceJob
-from scheduling.core.simulator.worlds import Setup
+from scheduling.core.simulation.setups import Setup
+from scheduling.core.workloads.tables import read_rows
+from scheduling.core.workloads.traces import FileReader, SimulationError, TraceJob
 
 _TIMES: Final = ("local_bsz", "step_time", "sync_time")
 
@@ -235,3 +236,7 @@ def _checked(job: TraceJob, applications: Mapping[str, Application]) -> Applicat
             f"{job.name}: batch_size is {job.batch}; {app.name} takes {low} to {high}"
         )
     return app
+
+
+RULES: Final = WorldRules(PolluxWorld)
+"""The rule set ``pollux``."""

@@ -18,7 +18,7 @@ from benchmarks.reproductions.profiles import AppProfile, Placement, TypeProfile
 from benchmarks.reproductions.rounds import EpochJob
 from scheduling.core.performance.goodput import BatchLimits, Noise, candidates
 from scheduling.core.policy_interface import Shape
-from scheduling.core.simulator.traces import SimulationError, TraceJob
+from scheduling.core.workloads.traces import SimulationError, TraceJob
 from tessera.efficiency import gain
 
 _ROUNDING: Final = 1e-8

@@ -3,9 +3,9 @@
 from typing import Final
 
 from scheduling.core.policy_interface import Kind
-from scheduling.core.simulator.readers import TraceFormat
-from scheduling.core.simulator.tables import Row, read_rows
-from scheduling.core.simulator.traces import Trace, TraceJob
+from scheduling.core.workloads.readers import TraceFormat
+from scheduling.core.workloads.tables import Row, read_rows
+from scheduling.core.workloads.traces import Trace, TraceJob
 
 _COLUMNS: Final = ("name", "time", "application", "num_replicas", "batch_size")
 _KINDS: Final = {

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from benchmarks.reproductions.driver import WorldRules
 from benchmarks.reproductions.fitting import Observation
 from benchmarks.reproductions.learned import LearnedModel, Learner
 from benchmarks.reproductions.placement import keep, pack, shape_of, spread_evenly
@@ -34,9 +35,9 @@ from scheduling.core.policy_interface import (
     Terms,
     TypeInfo,
 )
-from scheduling.core.simulator.clusters import SimCluster
-from scheduling.core.simulator.traces import SimulationError
-from scheduling.core.simulator.worlds import Setup
+from scheduling.core.simulation.setups import Setup
+from scheduling.core.workloads.clusters import SimCluster
+from scheduling.core.workloads.traces import SimulationError
 
 _ANYWHERE: Final = (None, Within.RACK.value)
 _MOST_DEVICES: Final = 64
@@ -303,3 +304,7 @@ def _fixed(limits: BatchLimits, batch: int) -> BatchLimits:
         local_max=limits.local_max,
         fixed=True,
     )
+
+
+RULES: Final = WorldRules(SiaWorld)
+"""The rule set ``sia``."""

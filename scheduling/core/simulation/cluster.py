@@ -27,6 +27,7 @@ from scheduling.core.simulation.held_devices import (
     jobs_on,
     nodes_like,
     set_health,
+    types_of,
 )
 from scheduling.core.simulation.job_table import JobTable, Remaining
 from scheduling.core.simulation.jobs import NO_OVERHEAD, Overhead
@@ -51,7 +52,9 @@ class SimulationSettings:
         horizon: seconds after which nothing is simulated.
         coarse: steps are at least such a part of the time that has passed.
         grace: seconds that a preempted job takes to leave.
-        tick: seconds between two rounds for policies that depend on more than arrivals.
+        tick: seconds between two rounds for policies that depend on more than arrivals, while
+            jobs wait.
+        ticks_always: also while no job waits, since policies may resize running jobs.
         most_waiting: maximum jobs of one virtual cluster and class, first come first.
         eviction_costs: whether the work since its start makes the eviction of a job more costly,
             as in live rounds. Start estimates omit it: a decision then takes less time.
@@ -61,6 +64,7 @@ class SimulationSettings:
     coarse: float = 0.0
     grace: float = 30.0
     tick: float = 300.0
+    ticks_always: bool = False
     most_waiting: int = 1_000_000
     eviction_costs: bool = True
 
@@ -82,6 +86,8 @@ class SimulatedCluster:
         events: changes from outside, in any order.
         speedup: speed of a job at other sizes than requested.
         overhead: costs of a job's starts and failures, by job ID.
+        steps: steps that a job reports in a second of its work at the requested size; None: jobs
+            report no speeds.
         limit: limits the time of each policy.
         make: builds a policy from its name and parameters.
     """
@@ -96,6 +102,7 @@ class SimulatedCluster:
         events: Sequence[Event] = (),
         speedup: Speedup = proportional,
         overhead: Callable[[int], Overhead] = no_overhead,
+        steps: Callable[[int], float] | None = None,
         limit: TimeLimit = nullcontext,
         make: MakePolicy = make_policy,
     ) -> None:
@@ -107,9 +114,9 @@ class SimulatedCluster:
         self._round = snapshot.round_number
         self._vcs = {vc.id: vc for vc in snapshot.vcs}
         self._clock = EventClock(snapshot.now)
-        self._external = tuple(events)
-        for number, event in enumerate(self._external):
-            self._clock.add(event.at, EventKind.EXTERNAL, number)
+        self._external: list[Event] = []
+        for event in events:
+            self.schedule(event)
         self._arrivals = sorted(arrivals, key=lambda one: (-one[0].submitted, -one[0].id))
         self._jobs = JobTable(
             snapshot,
@@ -118,6 +125,7 @@ class SimulatedCluster:
             grace=self._settings.grace,
             speedup=speedup,
             overhead=overhead,
+            steps=steps,
         )
         self._watch_policies()
 
@@ -137,9 +145,28 @@ class SimulatedCluster:
         return self._jobs.holding
 
     @property
+    def devices(self) -> int:
+        """The number of held devices."""
+        return self._jobs.devices
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a decision would change nothing: no job waits, and no policy resizes jobs."""
+        return not self.waiting and not (self._ticks and self.holding)
+
+    @property
     def record(self) -> SimulationRecord:
         """The results so far."""
         return self._jobs.record
+
+    def schedule(self, event: Event) -> None:
+        """Add a change from outside at a time that has not passed."""
+        self._clock.add(event.at, EventKind.EXTERNAL, len(self._external))
+        self._external.append(event)
+
+    def held_types(self, job_id: int) -> dict[str, int]:
+        """Return the devices of a running job by type."""
+        return types_of(self._jobs.engine, self.holding[job_id].members)
 
     def snapshot(self) -> ClusterSnapshot:
         """Return the snapshot for the round of this moment."""
@@ -189,7 +216,7 @@ class SimulatedCluster:
             times.append(self._arrivals[-1][0].submitted)
         if not times:
             return None
-        if self._ticks and self.waiting:
+        if self._ticks and (self.waiting or (settings.ticks_always and self.holding)):
             times.append(self.now + settings.tick)
         passed = self.now - self._began
         due = max(min(times), self.now + settings.coarse * passed)

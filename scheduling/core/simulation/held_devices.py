@@ -1,5 +1,6 @@
 """Held devices in the engine of a simulation: release, health, rebinding, cost of eviction."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -37,6 +38,18 @@ def shape_of(engine: CellEngine, members: Iterable[Sequence[HeldLeaf]]) -> HeldS
                 types.add(chain.leaf_type)
                 nodes.add((place[0], chain.node_of_leaf[place[1]]))
     return HeldShape(types=tuple(sorted(types)), nodes=len(nodes), devices=devices)
+
+
+def types_of(engine: CellEngine, members: Iterable[Sequence[HeldLeaf]]) -> dict[str, int]:
+    """Return the devices of a gang by type."""
+    topology = engine.topology
+    found: dict[str, int] = defaultdict(int)
+    for leaves in members:
+        for leaf in leaves:
+            place = topology.leaves.get(leaf.address)
+            if place is not None:
+                found[topology.chains[place[0]].leaf_type] += 1
+    return dict(found)
 
 
 def jobs_on(

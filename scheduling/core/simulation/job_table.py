@@ -44,11 +44,13 @@ class JobTable:
         grace: seconds that a preempted job takes to leave.
         speedup: speed of a job at other sizes than requested.
         overhead: costs of a job's starts and failures, by job ID.
+        steps: steps in a second of a job's work at the requested size; None: jobs report none.
 
     Attributes:
         waiting, holding: the live jobs by ID.
         known: facts of jobs.
         observes: whether facts are updated, since a policy reads them.
+        devices: number of held devices.
     """
 
     def __init__(
@@ -60,15 +62,17 @@ class JobTable:
         grace: float,
         speedup: Speedup,
         overhead: Callable[[int], Overhead],
+        steps: Callable[[int], float] | None = None,
     ) -> None:
         self.waiting: dict[int, QueuedJob] = {}
         self.holding = {job.id: job for job in snapshot.holding}
         self.known: dict[int, JobFacts] = dict(snapshot.known)
         self.record = SimulationRecord()
         self.observes = False
+        self.devices = sum(job.devices for job in snapshot.holding)
         self.engine: CellEngine = engine_for(snapshot)
         self._clock, self._remaining, self._grace = clock, remaining, grace
-        self._speedup, self._overhead = speedup, overhead
+        self._speedup, self._overhead, self._steps = speedup, overhead, steps
         self._began = snapshot.now
         self._progress: dict[int, JobProgress] = {}
         self._shapes: dict[int, HeldShape] = {}
@@ -169,7 +173,8 @@ class JobTable:
         """
         self.record.failures[job_id] += 1
         progress, nodes = self._progress[job_id], self._shape(job_id).nodes
-        progress.fail(self._clock.now, self._overhead(job_id).checkpoint)
+        lost = progress.fail(self._clock.now, self._overhead(job_id).checkpoint)
+        self.record.lost[job_id] += lost
         for avoided in ({*progress.job.excluded_nodes, failed}, {failed}, set[str]()):
             if not avoided or len(usable - avoided) >= nodes:
                 break
@@ -210,7 +215,7 @@ class JobTable:
             user_cap=held.user_cap,
         )
         left = max(self._remaining(held.id), 0.0)
-        progress = JobProgress(job=job, left=left, since=now, observed=now)
+        progress = JobProgress(job=job, left=left, since=now, observed=now, observed_left=left)
         self._progress[held.id] = progress
         progress.begin(now, self._rate(job), 0.0)
         if held.leaving:
@@ -241,12 +246,14 @@ class JobTable:
         progress = self._progress.get(job.id)
         if progress is None:
             left = max(self._remaining(job.id), 0.0)
-            progress = self._progress[job.id] = JobProgress(job=job, left=left, since=now)
+            progress = JobProgress(job=job, left=left, since=now, observed_left=left)
+            self._progress[job.id] = progress
         else:
             delay += overhead.restart
             self.record.restarts[job.id] += 1
             if self.observes:
                 self.known[job.id] = after_restart(self.known.get(job.id))
+        self.devices += self.holding[job.id].devices
         self.record.starts.setdefault(job.id, now)
         progress.begin(now, self._rate(job), delay)
         progress.observed = now + overhead.start
@@ -294,6 +301,7 @@ class JobTable:
 
     def _release(self, job_id: int) -> None:
         held = self.holding.pop(job_id)
+        self.devices -= held.devices
         seconds = self._clock.now - max(held.since, self._began)
         self.record.device_seconds[job_id] += seconds * held.devices
         release(self.engine, held)
@@ -315,8 +323,9 @@ class JobTable:
     def _observe(self, job_id: int) -> None:
         """Update the facts of a running job."""
         known, progress = self.known.get(job_id), self._progress[job_id]
-        left, now = progress.left, self._clock.now
+        now = self._clock.now
         progress.advance(now)
+        steps = None if self._steps is None else self._steps(job_id)
         self.known[job_id] = while_running(
-            known, progress, self._shape(job_id), self._asked[job_id], now=now, left=left
+            known, progress, self._shape(job_id), self._asked[job_id], now=now, steps=steps
         )

@@ -39,6 +39,7 @@ class JobProgress:
         began: start of the progress of the present run.
         left_then: ``left`` at that time.
         observed: time up to which the job facts contain its use of devices.
+        observed_left: ``left`` that the job facts contain.
     """
 
     job: QueuedJob
@@ -50,6 +51,7 @@ class JobProgress:
     began: float = 0.0
     left_then: float = 0.0
     observed: float = 0.0
+    observed_left: float = 0.0
 
     @property
     def end(self) -> float:
@@ -78,17 +80,18 @@ class JobProgress:
         self.rate = 0.0
         self.version += 1
 
-    def fail(self, now: float, checkpoint: float | None) -> None:
-        """End the run without notice; only the progress up to the last checkpoint remains."""
+    def fail(self, now: float, checkpoint: float | None) -> float:
+        """End the run without notice; return the lost progress since the last checkpoint."""
         rate = self.rate
         self.stop(now)
         if checkpoint is None or rate <= 0.0:
-            return
+            return 0.0
         ran = max(0.0, now - self.began)
         saved = ran // checkpoint * checkpoint if checkpoint > 0.0 else ran
         lost = max(0.0, self.left_then - saved * rate - self.left)
         self.left += lost
         self.done -= lost
+        return lost
 
     def progress(self, now: float) -> float:
         """Return the seconds of progress until ``now``, as if at the requested size."""

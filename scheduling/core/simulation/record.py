@@ -16,6 +16,7 @@ class SimulationRecord:
         preemptions: notices to leave for other jobs or for another size.
         restarts: starts after the first one.
         failures: interruptions by failed or removed nodes.
+        lost: seconds of work at the requested size that failures discarded.
         device_seconds: seconds with devices, multiplied by their number.
         rejections: reasons of jobs that their policies rejected.
         faults: faults of policies, in the order of rounds.
@@ -27,6 +28,7 @@ class SimulationRecord:
     preemptions: Counter[int] = field(default_factory=Counter)
     restarts: Counter[int] = field(default_factory=Counter)
     failures: Counter[int] = field(default_factory=Counter)
+    lost: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     device_seconds: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     rejections: dict[int, Reason] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)

@@ -11,8 +11,9 @@ from typing import Any, Final
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from scheduling.core.policies import UnknownPolicyError
-from scheduling.core.simulator import SimulationError, read_cluster
-from scheduling.core.simulator.comparing import METRICS, ComparisonRun, compare
+from scheduling.core.simulation.comparing import METRICS, ComparisonRun, compare
+from scheduling.core.workloads.clusters import read_cluster
+from scheduling.core.workloads.traces import SimulationError
 from scheduling.management.reports import render_report
 from scheduling.management.simulations import (
     ProgressBar,

@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,16 @@ from scheduling.core.policies import (
     UnknownPolicyError,
     parameters_of,
 )
-from scheduling.core.policies.base import Policy, label_of
-from scheduling.core.simulator import Result, SimulationError, simulate
+from scheduling.core.policies.base import Policy
+from scheduling.core.simulation.results import Result
+from scheduling.core.workloads.traces import SimulationError
 from scheduling.management.from_rounds import add_round_arguments, replay_rounds
 from scheduling.management.simulations import (
     ProgressBar,
     add_world_arguments,
-    build_world,
+    build_setup,
     find_policy,
     find_rules,
-    planner,
     read_workload,
     what_it_saw,
 )
@@ -105,11 +104,11 @@ class Command(BaseCommand):
 
     def _run(self, policy: Policy, options: Mapping[str, Any]) -> Result:
         path: Path = options["workload"]
-        find_rules(options["rules"])  # missing rules are reported before an unknown format
+        run = find_rules(options["rules"])  # missing rules are reported first
         trace = read_workload(path, options["format"], options["types"])
         for reason, count in trace.left_out.items():
             self.stderr.write(f"left out: {count} lines that {reason}")
-        world = build_world(trace, policy, options, options["seed"])
+        setup = build_setup(trace, policy, options, options["seed"])
         with ExitStack() as stack:
             on_round = None
             if options["timeline"]:
@@ -120,16 +119,15 @@ class Command(BaseCommand):
 
             progress = ProgressBar(len(trace.jobs), unit="jobs done")
             stack.callback(progress.end)
-            result = simulate(
-                world,
-                planner(policy, options),
+            return run(
+                setup,
+                policy,
                 rules=options["rules"],
                 workload=path.name,
                 timer=time.perf_counter,
                 on_round=on_round,
                 on_progress=lambda done, now: progress.show(done, f"{now / 3600:.1f} h"),
             )
-        return replace(result, policy=label_of(policy))
 
     def _list_policies(self) -> None:
         for name in sorted(POLICIES):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from scheduling.core.simulator import TraceError
-from scheduling.core.simulator.comparing import METRICS
+from scheduling.core.simulation.comparing import METRICS
+from scheduling.core.workloads.traces import TraceError
 
 HEADER = "job_id,submission_time,duration,num_gpu\n"
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"

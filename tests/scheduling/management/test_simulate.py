@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 from django.utils.module_loading import import_string
 
 from scheduling.core.policies import COMBINATORS, POLICIES
-from scheduling.core.simulator.readers import TraceFormat
+from scheduling.core.workloads.readers import TraceFormat
 from scheduling.management.simulations import find_rules
 from tests.benchmarks.reproductions.made_up import profiles
 

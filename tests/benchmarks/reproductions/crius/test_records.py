@@ -8,8 +8,10 @@ import pytest
 from benchmarks.reproductions.crius.devices import Span
 from benchmarks.reproductions.crius.policies import CriusPolicy, ElasticFlowPolicy, FifoPolicy
 from benchmarks.reproductions.crius.world import CriusWorld
-from scheduling.core.simulator import Setup, read_cluster, simulate
-from scheduling.core.simulator.readers import read_trace
+from benchmarks.reproductions.driver import simulate
+from scheduling.core.simulation.setups import Setup
+from scheduling.core.workloads.clusters import read_cluster
+from scheduling.core.workloads.readers import read_trace
 
 CLUSTERS = {
     "1280": "a100:80x4,v100:20x16,a40:160x2,a10:160x2",

@@ -6,7 +6,8 @@ import pytest
 
 from benchmarks.reproductions.crius.devices import Span, layout_of
 from benchmarks.reproductions.crius.steptimes import StepTimes, read_step_times
-from scheduling.core.simulator import SimulationError, TraceError, read_cluster
+from scheduling.core.workloads.clusters import read_cluster
+from scheduling.core.workloads.traces import SimulationError, TraceError
 
 LAYOUT = layout_of(read_cluster("a100:2x4,a40:8x2"), ("a100", "a40"))
 TIMES = {

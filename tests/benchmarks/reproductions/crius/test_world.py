@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from benchmarks.reproductions.crius.policies import CriusPolicy, ElasticFlowPolicy, FifoPolicy
 from benchmarks.reproductions.crius.world import CriusWorld
+from benchmarks.reproductions.driver import simulate
 from scheduling.core.policies.queues.ordered import Fifo
-from scheduling.core.simulator import SimulationError, simulate
+from scheduling.core.workloads.traces import SimulationError
 from tests.benchmarks.reproductions.crius.toys import CLUSTER, SLOW_MODEL, setup, trace_job
 
 

@@ -5,8 +5,9 @@ import json
 from benchmarks.reproductions.crius.devices import layout_of
 from benchmarks.reproductions.crius.jobs import Job, Judge, Request
 from benchmarks.reproductions.crius.steptimes import SEARCH_ORDER, StepTimes
-from scheduling.core.simulator import Setup, TraceJob, read_cluster
-from scheduling.core.simulator.traces import Trace
+from scheduling.core.simulation.setups import Setup
+from scheduling.core.workloads.clusters import read_cluster
+from scheduling.core.workloads.traces import Trace, TraceJob
 
 CLUSTER = read_cluster("a100:2x4,v100:1x8,a40:4x2")
 SIZES = (1, 2, 4, 8)

@@ -4,8 +4,8 @@ import pytest
 
 from benchmarks.reproductions.pollux.traces import FORMAT
 from scheduling.core.policy_interface import Kind
-from scheduling.core.simulator import SimulationError, TraceError
-from scheduling.core.simulator.readers import read_trace
+from scheduling.core.workloads.readers import read_trace
+from scheduling.core.workloads.traces import SimulationError, TraceError
 
 KNOWN = {"pollux": FORMAT}
 HEADER = "name,time,application,num_replicas,batch_size\n"

@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
+from benchmarks.reproductions.driver import simulate
 from benchmarks.reproductions.pollux.traces import read_pollux
 from benchmarks.reproductions.pollux.world import PolluxWorld
 from scheduling.core.policies.optimus import Optimus
 from scheduling.core.policies.pollux import Pollux
 from scheduling.core.policies.tiresias import Tiresias
 from scheduling.core.policy_interface import Alloc, Part, Plan
-from scheduling.core.simulator import (
+from scheduling.core.simulation.results import Result
+from scheduling.core.simulation.setups import Setup
+from scheduling.core.workloads.clusters import read_cluster
+from scheduling.core.workloads.traces import (
     FileReader,
     Knowledge,
-    Result,
-    Setup,
     SimulationError,
     Trace,
     TraceError,
     TraceJob,
-    read_cluster,
-    simulate,
 )
 
 ORACLE = Knowledge(oracle=True, size_aware=True)

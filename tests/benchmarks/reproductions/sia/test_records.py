@@ -6,10 +6,12 @@ from statistics import mean
 
 import pytest
 
+from benchmarks.reproductions.driver import simulate
 from benchmarks.reproductions.sia.traces import read_sia
 from benchmarks.reproductions.sia.world import SiaWorld
 from scheduling.core.policies import make_policy
-from scheduling.core.simulator import Setup, read_cluster, simulate
+from scheduling.core.simulation.setups import Setup
+from scheduling.core.workloads.clusters import read_cluster
 
 SETS = {"philly": (1, 2, 3), "saturn": (1, 2, 3), "newtrace": (1,)}
 #: The artefact's Gavel: total throughput as it is, rounds of six minutes, nothing ever forgotten.

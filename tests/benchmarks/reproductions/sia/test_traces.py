@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from benchmarks.reproductions.sia.traces import FORMAT
 from scheduling.core.policy_interface import Kind
-from scheduling.core.simulator import TraceError
-from scheduling.core.simulator.readers import FORMATS, read_trace
+from scheduling.core.workloads.readers import FORMATS, read_trace
+from scheduling.core.workloads.traces import TraceError
 
 KNOWN = {**FORMATS, "sia": FORMAT}
 HEADER = "name,time,application,num_replicas,batch_size\n"

@@ -5,19 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.reproductions.driver import simulate
 from benchmarks.reproductions.placement import keep, pack, shape_of, spread_evenly
 from benchmarks.reproductions.sia.world import SiaWorld
 from scheduling.core.policies import make_policy
 from scheduling.core.policy_interface import Alloc, Kind, Part, Plan
-from scheduling.core.simulator import (
-    Knowledge,
-    Setup,
-    SimulationError,
-    Trace,
-    TraceJob,
-    read_cluster,
-    simulate,
-)
+from scheduling.core.simulation.setups import Setup
+from scheduling.core.workloads.clusters import read_cluster
+from scheduling.core.workloads.traces import Knowledge, SimulationError, Trace, TraceJob
 from tests.benchmarks.reproductions.made_up import profiles
 
 RESTART = 50

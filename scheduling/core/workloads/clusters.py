@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from scheduling.core.policy_interface import TypeInfo
-from scheduling.core.simulator.traces import SimulationError
+from scheduling.core.workloads.traces import SimulationError
 
 _GROUP: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*):([0-9]{1,6})x([0-9]{1,3})")
 

@@ -8,7 +8,7 @@ from io import BytesIO
 from types import MappingProxyType
 from typing import Final
 
-from scheduling.core.simulator.readers.cluster_logs import (
+from scheduling.core.workloads.readers.cluster_logs import (
     CHRONUS_COLUMNS,
     ITP_COLUMNS,
     ITP_OTHER_COLUMNS,
@@ -21,13 +21,13 @@ from scheduling.core.simulator.readers.cluster_logs import (
     read_openb,
     read_philly,
 )
-from scheduling.core.simulator.readers.experiments import (
+from scheduling.core.workloads.readers.experiments import (
     CRIUS_COLUMNS,
     is_gavel,
     read_crius,
     read_gavel,
 )
-from scheduling.core.simulator.traces import SimulationError, Trace, TraceError
+from scheduling.core.workloads.traces import SimulationError, Trace, TraceError
 
 _GZIP: Final = b"\x1f\x8b"
 _ZIP: Final = b"PK"

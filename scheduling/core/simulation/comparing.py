@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from scheduling.core.simulator.traces import SimulationError
+from scheduling.core.workloads.traces import SimulationError
 
 #: Figures that are better when lower, with their labels and units.
 METRICS: Final[Mapping[str, tuple[str, str]]] = {

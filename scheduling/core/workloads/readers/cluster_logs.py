@@ -5,14 +5,14 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
-from scheduling.core.simulator.tables import (
+from scheduling.core.workloads.tables import (
     MOST_DEVICES,
     MOST_SECONDS,
     Row,
     read_jobs,
     read_rows,
 )
-from scheduling.core.simulator.traces import Trace, TraceJob
+from scheduling.core.workloads.traces import Trace, TraceJob
 
 PHILLY_COLUMNS: Final = ("timestamp", "duration", "num_gpus", "cluster")
 _PHILLY_START: Final = datetime(1970, 1, 1)  # noqa: DTZ001 (the list's wall clock has no zone)

@@ -1,53 +1,38 @@
 """Virtual clusters in simulations: guarantees hold, devices are used once, inputs are named."""
 
-import itertools
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduling.core.policies import make_policy
-from scheduling.core.simulator import (
-    Conditions,
-    Knowledge,
-    Setup,
-    SimulationError,
-    Trace,
-    TraceJob,
-    read_cluster,
-    simulate,
-)
-from scheduling.core.simulator.cellular import read_shares, split
-from scheduling.core.simulator.rules.events import EventWorld
+from scheduling.core.simulation.setups import Conditions, Setup
+from scheduling.core.simulation.shares import read_shares
+from scheduling.core.simulation.workload_jobs import workload_jobs
+from scheduling.core.simulation.workload_run import WorkloadRun, run_workload
+from scheduling.core.workloads.clusters import read_cluster
+from scheduling.core.workloads.traces import Knowledge, SimulationError, Trace, TraceJob
 
 CLUSTER = read_cluster("a:3x4,b:1x2")
 SHARES = read_shares(["language=a:1,b:1", "vision=a:2"], CLUSTER)
 
 
-def world_of(*rows, **setup):
+def setup_of(*rows, **setup):
     jobs = tuple(
         TraceJob(name=f"j{n}", submitted=float(at), devices=size, duration=float(d), tenant=tenant)
         for n, (tenant, at, size, d) in enumerate(rows)
     )
-    return EventWorld(
-        Setup(
-            trace=Trace(name="t", format="events", jobs=jobs),
-            cluster=CLUSTER,
-            files=lambda _path: None,
-            shares=SHARES,
-            **setup,
-        )
+    return Setup(
+        trace=Trace(name="t", format="events", jobs=jobs),
+        cluster=CLUSTER,
+        files=lambda _path: None,
+        shares=SHARES,
+        **setup,
     )
 
 
-def run(world, policy, **args):
-    ticks = itertools.count()
-    return simulate(
-        world,
-        split(make_policy(policy, args), SHARES, CLUSTER),
-        rules="events",
-        workload="t",
-        timer=lambda: float(next(ticks)),
+def run(setup, policy, **args):
+    return run_workload(
+        setup, make_policy(policy, args), rules="events", workload="t", timer=lambda: 0.0
     )
 
 
@@ -55,7 +40,7 @@ def run(world, policy, **args):
 def test_a_neighbour_with_a_long_queue_takes_nothing_of_a_guarantee(policy):
     rows = [("vision", 0, 4, 100)] * 6 + [("language", 1, 4, 50)]
 
-    result = run(world_of(*rows), policy)
+    result = run(setup_of(*rows), policy)
 
     assert result.fallbacks == ()
     assert result.jobs[6].started == 1.0
@@ -70,13 +55,13 @@ def test_a_head_that_does_not_fit_holds_back_its_own_virtual_cluster_only():
         ("language", 3, 1, 10),
     ]
 
-    result = run(world_of(*rows), "fifo", backfill=False)
+    result = run(setup_of(*rows), "fifo", backfill=False)
 
     assert [job.started for job in result.jobs] == [0.0, 100.0, 100.0, 3.0]
 
 
 def test_what_no_guarantee_can_hold_is_refused():
-    result = run(world_of(("language", 0, 5, 10), ("language", 0, 4, 10)), "fifo")
+    result = run(setup_of(("language", 0, 5, 10), ("language", 0, 4, 10)), "fifo")
 
     assert result.jobs[0].refused == "asks for 5 devices, of which there are 4 of one type"
     assert result.jobs[1].finished == 10.0
@@ -102,28 +87,25 @@ def test_no_device_is_used_twice_no_guarantee_is_exceeded_and_all_work_is_done(
     rows, policy, mtbf, seed
 ):
     conditions = Conditions(node_mtbf=mtbf, node_repair=40.0)
-    knowledge = Knowledge(size_aware=True)
-    world = world_of(*rows, conditions=conditions, seed=seed, knowledge=knowledge)
-    most = {"vision": {"a": 8, "b": 0}, "language": {"a": 4, "b": 2}}
+    setup = setup_of(
+        *rows, conditions=conditions, seed=seed, knowledge=Knowledge(size_aware=True)
+    )
+    most = {1: {"a": 4, "b": 2}, 2: {"a": 8, "b": 0}}
+    run = WorkloadRun(setup, make_policy(policy, {}), lambda: 0.0)
 
-    class Watched(EventWorld):
-        def apply(self, plan):
-            super().apply(plan)
-            assert self._book is not None
-            used = self._book.used()
-            assert all(0 <= used[kind, node] <= (4 if kind == "a" else 2) for kind, node in used)
-            assert all(used[place] == 0 for place in self._book._down)
-            assert sum(used.values()) == self.busy
-            for vc, limits in most.items():
-                held = [a.single for i, a in self._held.items() if self._vcs[i] == vc]
-                for kind, limit in limits.items():
-                    assert sum(part.n for part in held if part.type == kind) <= limit
+    while run.step():
+        world = run.world
+        held = [leaf.address for job in world.holding.values() for m in job.members for leaf in m]
+        assert len(held) == len(set(held)) == world.devices
+        down = {node.name for node in world.snapshot().nodes if not node.healthy}
+        assert not [address for address in held if "/".join(address.split("/")[:2]) in down]
+        for vc, limits in most.items():
+            jobs = [job_id for job_id, job in world.holding.items() if job.vc == vc]
+            for kind, limit in limits.items():
+                assert sum(world.held_types(job_id).get(kind, 0) for job_id in jobs) <= limit
 
-    world = Watched(world._setup)
-    result = run(world, policy)
-
-    assert result.fallbacks == ()
-    for record, (_vc, _at, devices, duration) in zip(result.jobs, rows, strict=True):
+    assert run.fallbacks == []
+    for record, (_vc, _at, devices, duration) in zip(run.records(), rows, strict=True):
         if record.refused is None:
             assert record.finished is not None
             assert record.gpu_seconds >= devices * duration - 1e-3
@@ -146,4 +128,4 @@ def test_a_guarantee_that_cannot_be_is_refused_by_name(text, message):
 
 def test_a_tenant_without_a_virtual_cluster_is_named():
     with pytest.raises(SimulationError, match="j0: its tenant speech has no virtual cluster"):
-        world_of(("speech", 0, 1, 10))
+        workload_jobs(setup_of(("speech", 0, 1, 10)))

@@ -1,36 +1,19 @@
-"""Jobs under the rules without rounds before their start: run times, requests and estimates."""
+"""Run times of a trace's jobs by device type: recorded, or from tables of measured rates."""
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from math import exp, isfinite, log2
+from collections.abc import Mapping
+from math import isfinite, log2
 from typing import Any, Final, TypeAlias
 
-import numpy as np
-
-from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
-from scheduling.core.policy_interface import (
-    NO_FACTS,
-    Alloc,
-    JobPhase,
-    Kind,
-    Part,
-    PolicyJob,
-    Scale,
-    Terms,
-)
-from scheduling.core.simulator.cellular import assigned
-from scheduling.core.simulator.clusters import SimCluster
-from scheduling.core.simulator.rules.event_jobs import EventJob
-from scheduling.core.simulator.traces import (
+from scheduling.core.workloads.clusters import SimCluster
+from scheduling.core.workloads.traces import (
     FileReader,
     SimulationError,
     Trace,
     TraceError,
     TraceJob,
 )
-from scheduling.core.simulator.worlds import Setup
 
 _GAVEL: Final = ("simulation_throughputs.json", "physical_cluster_throughputs.json")
 _CRIUS: Final = "prof_database.json"
@@ -41,14 +24,11 @@ _GAVEL_KEY: Final = re.compile(r"\('(?P<name>.+)', (?P<scale>\d+)\)")
 #: Ends the names of types whose devices are on more nodes than are needed.
 _GAVEL_SPREAD: Final = "_unconsolidated"
 #: Seconds of a job at its requested size, by device type.
-Seconds = Mapping[str, float]
+Seconds: TypeAlias = Mapping[str, float]
 #: Steps/s by number of devices.
 Sizes: TypeAlias = Mapping[int, float]
 #: Measured rates by application (and batch size, if it matters) and type.
 Rates: TypeAlias = Mapping[tuple[str, int | None], Mapping[str, Sizes]]
-_MOST_DEVICES: Final = 64
-
-_NOISE_STREAM: Final = 1_000_003
 
 
 class TableError(ValueError):
@@ -169,108 +149,3 @@ def _read_crius(document: Mapping[str, Any]) -> Rates:
             sizes = kinds.setdefault(found[2], {})
             sizes[devices] = max(sizes.get(devices, 0.0), 1.0 / seconds)
     return rates
-
-
-class Asking:
-    """Cached demands of jobs; jobs with equal requests share one demand."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, tuple[str, ...], str, int | None], tuple[Demand, Alloc]] = {}
-
-    def of(self, job: TraceJob) -> tuple[Demand, Alloc]:
-        """Return a job's demand, and the allocation that meets it."""
-        key = job.devices, job.types, job.wish, job.batch
-        if key not in self._known:
-            member = MemberDemand(
-                role="worker",
-                count=job.devices,
-                devices=1,
-                device_types=job.types,
-                within=Within.RACK,
-            )
-            part = Part(
-                n=job.devices,
-                type=job.types[0] if job.types else job.wish or None,
-                level=Within.RACK.value,
-            )
-            self._known[key] = Demand(members=(member,)), Alloc(parts=(part,), batch=job.batch)
-        return self._known[key]
-
-
-def waiting_view(
-    index: int, job: TraceJob, tenant: int, asking: Asking, estimate: float | None
-) -> PolicyJob:
-    """Build the policy's view of a job before its first start."""
-    demand, asked = asking.of(job)
-    scale = None
-    if job.kind is not Kind.RIGID:
-        scale = job.scale or Scale(minimum=1, maximum=max(_MOST_DEVICES, job.devices))
-    return PolicyJob(
-        id=index,
-        owner=0,
-        priority=job.priority,
-        job_class=JobClass.GUARANTEED,
-        submitted=job.submitted,
-        demand=demand,
-        phase=JobPhase.QUEUED,
-        since=job.submitted,
-        terms=Terms(
-            tenant=tenant,
-            kind=job.kind,
-            scale=scale,
-            deadline=job.deadline,
-            estimate=estimate,
-            application=job.application or None,
-            batch=job.batch,
-        ),
-        facts=NO_FACTS,
-        asked=asked,
-    )
-
-
-def why_never(
-    job: TraceJob, seconds: Mapping[str, float], capacity: Mapping[str, int]
-) -> str | None:
-    """Describe the reason why a job can never run even alone; return None if it can.
-
-    Args:
-        job: the job with its demand.
-        seconds: run time of the job by type.
-        capacity: all devices that it could use, by type.
-    """
-    if not seconds:
-        return "no measurements on these device types"
-    kinds = [kind for kind in job.types or capacity if kind in capacity]
-    if not kinds:
-        return f"the cluster has no {' or '.join(job.types)[:60]}"
-    least = 1 if job.kind is not Kind.RIGID else job.devices
-    most = max(capacity[kind] for kind in kinds)
-    if least > most:
-        return f"asks for {job.devices} devices, of which there are {most} of one type"
-    return None
-
-
-def virtual_clusters(setup: Setup) -> list[str]:
-    """Return the virtual cluster of each job, or its tenant if there are none."""
-    if setup.shares:
-        return assigned(setup.trace, setup.shares, setup.cluster, setup.seed)
-    return [job.tenant for job in setup.trace.jobs]
-
-
-def event_jobs(setup: Setup, vcs: list[str]) -> Iterator[EventJob]:
-    """Yield the jobs with their run times and their owners' declarations."""
-    names = sorted(setup.shares or set(vcs))
-    tenants = {name: number for number, name in enumerate(names, start=1)}
-    seconds = seconds_by_type(setup.trace, setup.cluster, setup.files)
-    noise = setup.conditions.estimate_noise
-    stream = np.random.default_rng([setup.seed, _NOISE_STREAM])
-    asking = Asking()
-    for index, job in enumerate(setup.trace.jobs):
-        if job.wish and job.wish not in seconds[index]:
-            job = replace(job, wish="")  # noqa: PLW2901
-        wrong = exp(noise * float(stream.standard_normal())) if noise else 1.0
-        estimate = job.estimate
-        if setup.knowledge.size_aware and estimate is None and seconds[index]:
-            estimate = max(1.0, min(seconds[index].values()) * wrong)
-        view = waiting_view(index, job, tenants[vcs[index]], asking, estimate)
-        yield EventJob(index, job, seconds[index], view, wrong)

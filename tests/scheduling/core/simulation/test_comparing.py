@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.core.simulator import SimulationError
-from scheduling.core.simulator.comparing import METRICS, ComparisonRun, compare, ratio, t_interval
-from scheduling.core.simulator.results import HoldSpan, Recorder
+from scheduling.core.simulation.comparing import METRICS, ComparisonRun, compare, ratio, t_interval
+from scheduling.core.simulation.recorder import HoldSpan, Recorder
+from scheduling.core.workloads.traces import SimulationError
 
 
 def run(policy, workload, seconds, seed=0, **figures):

@@ -1,15 +1,113 @@
-"""The second driver of policies: a clock that advances a simulated world from plan to plan."""
+"""Rule sets of published artefacts: a loop that advances a world from plan to plan."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from scheduling.core.policies.base import Policy, guarded_plan, label_of
 from scheduling.core.policies.plans import PlanChecker
-from scheduling.core.simulator.results import Result, finish_time_fairness
-from scheduling.core.simulator.worlds import World
+from scheduling.core.policy_interface import Plan, Snapshot
+from scheduling.core.simulation.results import AloneTimes, JobRecord, Result, finish_time_fairness
+from scheduling.core.simulation.setups import Setup
 
 _IDLE_ROUNDS: Final = 2_000
+
+
+class World(AloneTimes, Protocol):
+    """Jobs on a cluster under one set of rules; the driver advances its time."""
+
+    @property
+    def now(self) -> float:
+        """Seconds from the trace's start."""
+        ...
+
+    @property
+    def finished(self) -> bool:
+        """Whether all jobs are complete."""
+        ...
+
+    @property
+    def active(self) -> int:
+        """Jobs that have been submitted and are not complete."""
+        ...
+
+    @property
+    def done(self) -> int:
+        """Jobs that are complete or refused."""
+        ...
+
+    @property
+    def busy(self) -> int:
+        """Devices that are held now."""
+        ...
+
+    @property
+    def changed(self) -> bool:
+        """Whether jobs or their facts differ from the snapshot before the last one."""
+        ...
+
+    def next_time(self, wake: float | None) -> float | None:
+        """Return the time of the next decision, or None without further events.
+
+        Args:
+            wake: the wake time of the last plan.
+        """
+        ...
+
+    def advance(self, to: float) -> None:
+        """Run all jobs until ``to``."""
+        ...
+
+    def snapshot(self) -> Snapshot | None:
+        """Return the policy's current input, or None if there is nothing to decide."""
+        ...
+
+    def apply(self, plan: Plan) -> None:
+        """Apply the planned allocations."""
+        ...
+
+    def records(self) -> tuple[JobRecord, ...]:
+        """Return the records of all jobs, in the order of the trace."""
+        ...
+
+    def timeline(self) -> Mapping[str, Any]:
+        """Return the state after a decision, for a log with one line per round."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WorldRules:
+    """The rule set (``RuleSet``) of a kind of worlds.
+
+    Attributes:
+        build: builds the world of a setup.
+        policies: the policies that these rules run, by name; None for those of the product.
+    """
+
+    build: Callable[[Setup], World]
+    policies: Mapping[str, type[Policy]] | None = None
+
+    def __call__(
+        self,
+        setup: Setup,
+        policy: Policy,
+        *,
+        rules: str,
+        workload: str,
+        timer: Callable[[], float],
+        on_round: Callable[[Mapping[str, Any]], None] | None = None,
+        on_progress: Callable[[int, float], None] | None = None,
+    ) -> Result:
+        """Run the world of a setup under a policy."""
+        return simulate(
+            self.build(setup),
+            policy,
+            rules=rules,
+            workload=workload,
+            timer=timer,
+            on_round=on_round,
+            on_progress=on_progress,
+        )
 
 
 @dataclass(slots=True)
@@ -78,6 +176,7 @@ def simulate(
         busy=tally.device_seconds / tally.active_seconds if tally.active_seconds else 0.0,
         ftf=finish_time_fairness(world, records),
         wall_seconds=wall_seconds,
+        ended=world.now,
         fallbacks=tuple(tally.fallbacks),
     )
 

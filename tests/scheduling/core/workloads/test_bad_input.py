@@ -2,9 +2,10 @@
 
 import pytest
 
-from scheduling.core.simulator import SimulationError, TraceError, read_cluster
-from scheduling.core.simulator.readers import read_trace
-from scheduling.core.simulator.tables import read_rows
+from scheduling.core.workloads.clusters import read_cluster
+from scheduling.core.workloads.readers import read_trace
+from scheduling.core.workloads.tables import read_rows
+from scheduling.core.workloads.traces import SimulationError, TraceError
 
 HEADER = "job_id,submission_time,duration,num_gpu\n"
 

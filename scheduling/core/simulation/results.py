@@ -1,16 +1,40 @@
-"""The outcome of a simulation, and the recording from which its charts are drawn."""
+"""The outcome of a simulated trace, and the fairness of its completion times."""
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Protocol
 
 import numpy as np
 
-from scheduling.core.simulator.worlds import JobRecord, World
+from scheduling.core.workloads.clusters import SimCluster
 
 _HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """Outcome of a job.
+
+    Attributes:
+        submitted: seconds from the trace's start, like all other times.
+        started: time at which it first held devices; None if never.
+        finished: time of completion; None if not within the simulation.
+        failures: number of node failures during its runs.
+        lost: device-seconds of repeated work.
+        refused: reason of its rejection, in words.
+    """
+
+    name: str
+    submitted: float
+    started: float | None
+    finished: float | None
+    restarts: int
+    gpu_seconds: float
+    failures: int = 0
+    lost: float = 0.0
+    refused: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,10 +42,11 @@ class Result:
     """A finished simulation.
 
     Attributes:
-        rounds: calls of the policy.
+        rounds: decisions.
         decision_ms: duration of each counted decision, in milliseconds.
         busy: device-seconds in use, over the seconds in which any job was active.
         ftf: finish-time fairness by job, for complete jobs.
+        ended: end of the simulation, in seconds from the trace's start.
         fallbacks: faults of the policy, in words.
     """
 
@@ -34,6 +59,7 @@ class Result:
     busy: float
     ftf: tuple[float, ...]
     wall_seconds: float
+    ended: float
     fallbacks: tuple[str, ...] = ()
 
     @property
@@ -128,7 +154,22 @@ class Contention:
         return self._area[index] + self._active[index] * (time - self._times[index])
 
 
-def finish_time_fairness(world: World, jobs: Sequence[JobRecord]) -> tuple[float, ...]:
+class AloneTimes(Protocol):
+    """Run times of a trace's jobs alone on a cluster."""
+
+    @property
+    def cluster(self) -> SimCluster: ...
+
+    def alone_seconds(self, index: int, device_type: str, devices: int) -> float | None:
+        """Return the run time of a job alone on n devices at its best batch, or None."""
+        ...
+
+    def restart_seconds(self, index: int) -> float:
+        """Return the cost of each start of a job."""
+        ...
+
+
+def finish_time_fairness(times: AloneTimes, jobs: Sequence[JobRecord]) -> tuple[float, ...]:
     """Return JCT over the run time alone on an equal part of every type, by complete job."""
     contention = Contention(jobs)
     values: list[float] = []
@@ -136,29 +177,29 @@ def finish_time_fairness(world: World, jobs: Sequence[JobRecord]) -> tuple[float
         if job.finished is None:
             continue
         others = max(1.0, contention.between(job.submitted, job.finished))
-        alone = _fair_seconds(world, index, others)
+        alone = _fair_seconds(times, index, others)
         if alone is not None:
-            alone += world.restart_seconds(index)
+            alone += times.restart_seconds(index)
             values.append((job.finished - job.submitted) / alone)
     return tuple(values)
 
 
-def _fair_seconds(world: World, index: int, contention: float) -> float | None:
+def _fair_seconds(times: AloneTimes, index: int, contention: float) -> float | None:
     """Return the device-weighted mean over types of the run time on 1/contention of each."""
     total, weight = 0.0, 0
-    for name, group in world.cluster.groups.items():
-        seconds = _seconds_on(world, index, name, group.total / contention)
+    for name, group in times.cluster.groups.items():
+        seconds = _seconds_on(times, index, name, group.total / contention)
         if seconds is not None:
             total += seconds * group.total
             weight += group.total
     return total / weight if weight else None
 
 
-def _seconds_on(world: World, index: int, device_type: str, devices: float) -> float | None:
+def _seconds_on(times: AloneTimes, index: int, device_type: str, devices: float) -> float | None:
     """Run time on a fractional number of devices: speeds are interpolated between sizes."""
     low = math.floor(devices)
-    below = world.alone_seconds(index, device_type, low) if low else None
-    above = world.alone_seconds(index, device_type, low + 1) if devices > low else None
+    below = times.alone_seconds(index, device_type, low) if low else None
+    above = times.alone_seconds(index, device_type, low + 1) if devices > low else None
     if low and below is None:
         return None
     if above is None:
@@ -174,106 +215,3 @@ def _percentile(values: "np.ndarray[Any, np.dtype[np.float64]]", q: float) -> fl
 
 def _rounded(value: Any) -> float:
     return round(float(value), 6)
-
-
-_MOST_POINTS: Final = 1_200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HoldSpan:
-    """A span in which a job had the same devices.
-
-    Attributes:
-        kind: the device types, joined by ``+``.
-    """
-
-    job: str
-    start: float
-    end: float
-    kind: str
-    devices: int
-
-
-class Recorder:
-    """Records a world's state after each decision for the charts.
-
-    The course is thinned by half whenever it exceeds its limit; only the first jobs have their own
-    lines.
-    """
-
-    def __init__(self, *, most_jobs: int = 120, most_spans: int = 2_500) -> None:
-        """Limit the number of jobs and their spans."""
-        self.points: list[tuple[float, int, int]] = []
-        self.spans: list[HoldSpan] = []
-        self._open: dict[str, tuple[float, str, int]] = {}
-        self._known: set[str] = set()
-        self._most_jobs = most_jobs
-        self._most_spans = most_spans
-        self._every = 1
-        self._seen = 0
-
-    def __call__(self, state: Mapping[str, Any]) -> None:
-        """Record one state from ``World.timeline``: (time, jobs waiting, devices busy)."""
-        time = float(state["time_s"])
-        holding = {
-            name: held for name, item in state["jobs"].items() if (held := _held(item)) is not None
-        }
-        if self._seen % self._every == 0:
-            self.points.append((time, state["active"] - len(holding), state["gpus_busy"]))
-            if len(self.points) > _MOST_POINTS:
-                self.points, self._every = self.points[::2], self._every * 2
-        self._seen += 1
-        self._follow(time, holding)
-
-    def close(self, ends: Mapping[str, float | None], now: float) -> None:
-        """End all open spans.
-
-        Args:
-            ends: completion time of each job; None if never.
-            now: end of the simulation.
-        """
-        for name, (start, kind, devices) in sorted(self._open.items()):
-            end = ends.get(name)
-            self._add(name, start, now if end is None else end, kind, devices)
-        self._open.clear()
-        self.points.append((now, 0, 0))
-        ended = []
-        for span in self.spans:
-            finish = ends.get(span.job)
-            end = span.end if finish is None else min(span.end, finish)
-            ended.append(
-                HoldSpan(
-                    job=span.job,
-                    start=span.start,
-                    end=end,
-                    kind=span.kind,
-                    devices=span.devices,
-                )
-            )
-        self.spans = sorted(ended, key=lambda span: (span.start, span.end, span.job))
-
-    def _follow(self, time: float, holding: Mapping[str, tuple[str, int]]) -> None:
-        for name in [name for name in self._open if self._open[name][1:] != holding.get(name)]:
-            start, kind, devices = self._open.pop(name)
-            self._add(name, start, time, kind, devices)
-        for name, held in holding.items():
-            if name in self._open:
-                continue
-            if name not in self._known:
-                if len(self._known) >= self._most_jobs:
-                    continue
-                self._known.add(name)
-            self._open[name] = (time, *held)
-
-    def _add(self, name: str, start: float, end: float, kind: str, devices: int) -> None:
-        if len(self.spans) < self._most_spans:
-            self.spans.append(HoldSpan(job=name, start=start, end=end, kind=kind, devices=devices))
-
-
-def _held(item: Mapping[str, Any]) -> tuple[str, int] | None:
-    """Return the types and number of devices of a job's entry, or None if it has none."""
-    if "placement" in item:
-        devices = sum(item["placement"])
-        return (str(item["type"]), devices) if devices and item["type"] else None
-    devices = sum(item.values())
-    return ("+".join(sorted(str(kind) for kind in item)), devices) if devices else None

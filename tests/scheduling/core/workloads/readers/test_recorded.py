@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.core.simulator import SimulationError, TraceError
-from scheduling.core.simulator.readers import FORMATS, read_trace, text_of
+from scheduling.core.workloads.readers import FORMATS, read_trace, text_of
+from scheduling.core.workloads.traces import SimulationError, TraceError
 
 TAB = "\t"
 GAVEL7 = TAB.join(["LM (batch size 5)", "python3 run", "-n", "1", "400", "12.5", "2"])

@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from scheduling.core.simulator.tables import (
+from scheduling.core.workloads.tables import (
     MOST_SECONDS,
     MOST_STEPS,
     Row,
     read_jobs,
     read_rows,
 )
-from scheduling.core.simulator.traces import Trace, TraceError, TraceJob
+from scheduling.core.workloads.traces import Trace, TraceError, TraceJob
 
 _GAVEL_HEAD: Final = ("job_type", "command")
 _GAVEL_LAYOUTS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType(

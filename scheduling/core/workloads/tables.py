@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from scheduling.core.simulator.traces import Trace, TraceError, TraceJob
+from scheduling.core.workloads.traces import Trace, TraceError, TraceJob
 
 #: A gang of more devices than any cluster has is a slip of the pen.
 MOST_DEVICES: Final = 1_000_000

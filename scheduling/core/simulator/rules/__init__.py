@@ -1,1 +1,0 @@
-"""Rule sets of the product's own simulations."""

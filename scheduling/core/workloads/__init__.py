@@ -1,0 +1,1 @@
+"""Workloads of simulations: traces, their readers, tables of run times, and clusters."""
