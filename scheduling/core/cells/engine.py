@@ -30,7 +30,7 @@ from scheduling.core.cells.requests import (
     Restored,
     Wait,
 )
-from scheduling.core.cells.restoring import restore_gang
+from scheduling.core.cells.restoring import renumber, restore_gang
 from scheduling.core.cells.search import find, find_with_eviction
 from scheduling.core.cells.spec import ClusterSpec
 
@@ -287,6 +287,21 @@ class CellEngine(Books):
         restored = restore_gang(self, request, placements, preempting=preempting)
         self._changed(frees=True)
         return restored
+
+    def renumber(self, names: Iterable[str]) -> bool:
+        """Number virtual cells as if the gangs of some names had been restored in their order.
+
+        Numbers decide between equal cells. An engine that is not restored in each round thus
+        decides as one that is.
+
+        Args:
+            names: all gangs, the running ones before those with claims.
+
+        Returns:
+            False if nothing was changed, since unhealthy cells are bound to quotas; their numbers
+            depend on the order of failures.
+        """
+        return renumber(self, names)
 
     def return_to_guaranteed(self) -> tuple[str, ...]:
         """Return free quota to gangs that had lost it, highest priority first.

@@ -166,6 +166,24 @@ class ChainLedger:
         if self.log is not None:
             self.log.append((self._own_again, (owned.pool, cell, owned.position)))
 
+    def reposition(self, pool: Pool, cells: Sequence[int]) -> bool:
+        """Bind the owned cells of a pool to its first preassigned cells, in the given order.
+
+        Returns:
+            Whether a position has changed.
+        """
+        counts = [0] * (self.topology.levels + 1)
+        changed = False
+        for cell in cells:
+            owned, level = self.owned[cell], self.topology.level[cell]
+            changed = changed or owned.position != counts[level]
+            owned.position = counts[level]
+            counts[level] += 1
+        if changed:
+            for level, count in enumerate(counts):
+                pool.take_first_slots(level, count)
+        return changed
+
     def _own_again(self, pool: int, cell: int, position: int) -> None:
         log, self.log = self.log, None
         self.own(self.pools[pool], cell, position)

@@ -99,6 +99,10 @@ class Pool:
         """Return whether a preassigned cell is unbound."""
         return bool(self._free_slots[level] >> position & 1)
 
+    def take_first_slots(self, level: int, count: int) -> None:
+        """Let exactly the first ``count`` preassigned cells of a level be the bound ones."""
+        self._free_slots[level] = (1 << len(self.slots[level])) - (1 << count)
+
     def return_slot(self, level: int, position: int) -> None:
         """Undo ``take_slot``."""
         self._free_slots[level] |= 1 << position
@@ -130,7 +134,7 @@ class Pool:
         return self._held[key][0]
 
     def renumber(self, numbers: list[tuple[int, int]]) -> None:
-        """Undo a renumbering: return bins in use to their earlier (bin, number) pairs."""
+        """Give bins in use the numbers of (bin, number) pairs, which contain all new numbers."""
         wrong = [(key, number) for key, number in numbers if self._held[key][0] != number]
         for key, _ in wrong:
             self._drop(key, *self._held[key])

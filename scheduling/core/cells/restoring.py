@@ -1,6 +1,7 @@
 """Restoring running gangs from their leases after a restart or a reconfiguration."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from scheduling.core.cells import lifecycle
@@ -54,6 +55,37 @@ def restore_gang(
         unknown=tuple(unknown),
         displaced=tuple(displaced),
     )
+
+
+def renumber(books: Books, names: Iterable[str]) -> bool:
+    """Number virtual cells as if the gangs had been restored in an order; see ``CellEngine``."""
+    if any(roster.ledger.doomed for roster in books.rosters.values()):
+        return False
+    # Dictionaries by roster and pool, since their keys are in order of appearance.
+    bins: dict[tuple[str, int], dict[int, None]] = defaultdict(dict)
+    cells: dict[tuple[str, int], dict[int, None]] = defaultdict(dict)
+    chains = {id(roster): chain for chain, roster in books.rosters.items()}
+    for name in names:
+        gang = books.gangs.get(name)
+        if gang is None or gang.roster is None or gang.pool is None or not gang.guaranteed:
+            continue
+        ledger, pool = gang.roster.ledger, gang.pool
+        key = chains[id(gang.roster)], pool.number
+        for spot in sorted(gang.spots, key=lambda spot: spot.item.member):
+            home = ledger.homes[spot.node]
+            if home >= 0:
+                bins[key][spot.node] = cells[key][home] = None
+                continue
+            for cell, _ in ledger.holders(spot.node, spot.mask):
+                bins[key][ledger.first_small + cell] = cells[key][cell] = None
+    for (chain, number), found in bins.items():
+        roster = books.rosters[chain]
+        pool = roster.ledger.pools[number]
+        pool.renumber([(bin_, place) for place, bin_ in enumerate(found)])
+        if pool.pinned is None and roster.ledger.reposition(pool, list(cells[chain, number])):
+            for gang in roster.gangs.get(number, {}).values():
+                gang.virtual = lifecycle.virtual_addresses(roster, gang)
+    return True
 
 
 def _require_new(books: Books, request: GangRequest) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from scheduling.core.policies import make_policy
 from scheduling.core.policies.base import TimeLimit
 from scheduling.core.round.decide import decide
-from scheduling.core.round.engine_setup import engine_for
 from scheduling.core.round.policy_answers import MakePolicy, is_plain
 from scheduling.core.simulation.clock import ClockEvent, EventClock, EventKind
 from scheduling.core.simulation.events import (
@@ -185,9 +184,11 @@ class SimulatedCluster:
 
     def decide(self) -> RoundResult:
         """Decide one round, and apply it at once."""
-        self._jobs.prepare_engine(eviction_costs=self._settings.eviction_costs)
+        snapshot = self.snapshot()
+        if not self._jobs.prepare_engine(eviction_costs=self._settings.eviction_costs):
+            self._jobs.restore_engine(snapshot)
         result = decide(
-            self.snapshot(),
+            snapshot,
             limit=self._limit,
             make=self._make,
             engine=self._jobs.engine,
@@ -308,4 +309,4 @@ class SimulatedCluster:
             return
         for job_id in jobs_off(event.spec, self.holding.values()):
             self._jobs.interrupt(job_id, "", frozenset())
-        self._jobs.engine = engine_for(self.snapshot())
+        self._jobs.restore_engine(self.snapshot())

@@ -1,7 +1,7 @@
 """Live jobs of a simulation: their queue, their devices, their progress and the record of both."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -9,6 +9,7 @@ from scheduling.core.cells import CellEngine
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.round.claims import groups_of
 from scheduling.core.round.engine_setup import engine_for
+from scheduling.core.round.gang_requests import group_name, parts_of
 from scheduling.core.round.gates import next_opening
 from scheduling.core.simulation.clock import EventClock, EventKind
 from scheduling.core.simulation.facts import after_restart, after_run, while_running
@@ -71,6 +72,7 @@ class JobTable:
         self.observes = False
         self.devices = sum(job.devices for job in snapshot.holding)
         self.engine: CellEngine = engine_for(snapshot)
+        self._numbered: int | None = None
         self._clock, self._remaining, self._grace = clock, remaining, grace
         self._speedup, self._overhead, self._steps = speedup, overhead, steps
         self._began = snapshot.now
@@ -117,12 +119,27 @@ class JobTable:
         job = self._progress.get(job_id)
         return job is not None and job.version == version and job_id in self.holding
 
-    def prepare_engine(self, *, eviction_costs: bool) -> None:
-        """Bring the engine to the state in which a live round would restore it."""
+    def prepare_engine(self, *, eviction_costs: bool) -> bool:
+        """Bring the engine to the state in which a live round would restore it.
+
+        Returns:
+            False if only a restore gives this state.
+        """
+        if self._numbered != self.engine.version:
+            if not self.engine.renumber(self._groups()):
+                return False
+            self._numbered = self.engine.version
         if eviction_costs:
             now = self._clock.now
             refresh_stakes(self.engine, self.waiting.values(), self.holding.values(), now)
-        self.engine.return_to_guaranteed()
+        if self.engine.return_to_guaranteed():
+            self._numbered = None
+        return True
+
+    def restore_engine(self, snapshot: ClusterSnapshot) -> None:
+        """Restore the engine as a live round does."""
+        self.engine = engine_for(snapshot)
+        self._numbered = None
 
     def observe(self) -> None:
         """Update the facts of running jobs if a policy reads them."""
@@ -197,6 +214,15 @@ class JobTable:
         if job is not None:
             after = tuple(one for one in job.after if one not in self.record.ends)
             self.enqueue(replace(job, after=after, claims=None, waiting_for=()))
+
+    def _groups(self) -> Iterator[str]:
+        """Yield the gangs of the engine in the order in which a live round restores them."""
+        for job_id in sorted(self.holding):
+            for part in range(len(parts_of(self.holding[job_id].demand))):
+                yield group_name(job_id, part)
+        claiming = [job for job in self.waiting.values() if job.claims]
+        for job in sorted(claiming, key=lambda job: (-job.priority, job.id)):
+            yield from groups_of(job)
 
     def _take_over(self, held: HoldingJob) -> None:
         known, now = self.known.get(held.id), self._clock.now

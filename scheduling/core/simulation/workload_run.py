@@ -21,7 +21,7 @@ from scheduling.core.simulation.setups import Setup
 from scheduling.core.simulation.shares import cluster_spec, node_name
 from scheduling.core.simulation.speedup import HeldShape, proportional
 from scheduling.core.simulation.workload_jobs import WHOLE, WorkloadJob, workload_jobs
-from scheduling.core.values import ClusterSnapshot, NodeFacts, QueuedJob, VcFacts
+from scheduling.core.values import ClusterSnapshot, NodeFacts, QueuedJob, RoundResult, VcFacts
 from scheduling.core.workloads.clusters import SimCluster
 
 _IDLE_DECISIONS: Final = 2_000
@@ -148,8 +148,22 @@ class WorkloadRun:
         if self._fault_at is not None and self._fault_at <= due:
             self._schedule_fault()
         if not world.is_settled:
-            self._decide()
+            self.decide()
         return True
+
+    def decide(self) -> RoundResult:
+        """Decide one round at the present, and apply it."""
+        world, record = self.world, self.world.record
+        left = self._left
+        seen = (left + len(world.waiting) + len(world.holding), left, record.failures.total())
+        self._policy_seconds = 0.0
+        result = world.decide()
+        if seen != self._seen:
+            self.decision_ms.append(self._policy_seconds * 1000.0)
+            self._seen = seen
+        self.fallbacks += [f"at {self.now:g} s: {fault}" for fault in result.fallbacks]
+        self._idle = 0 if world.holding else self._idle + 1
+        return result
 
     def records(self) -> tuple[JobRecord, ...]:
         """Return the records of all jobs, in the order of the trace."""
@@ -184,18 +198,6 @@ class WorkloadRun:
     @property
     def _left(self) -> int:
         return len(self.world.record.ends) + len(self.world.record.rejections)
-
-    def _decide(self) -> None:
-        world, record = self.world, self.world.record
-        left = self._left
-        seen = (left + len(world.waiting) + len(world.holding), left, record.failures.total())
-        self._policy_seconds = 0.0
-        result = world.decide()
-        if seen != self._seen:
-            self.decision_ms.append(self._policy_seconds * 1000.0)
-            self._seen = seen
-        self.fallbacks += [f"at {self.now:g} s: {fault}" for fault in result.fallbacks]
-        self._idle = 0 if world.holding else self._idle + 1
 
     @contextmanager
     def _measured(self) -> Iterator[None]:

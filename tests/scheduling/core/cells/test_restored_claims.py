@@ -15,7 +15,7 @@ from scheduling.core.cells import (
     RequestError,
 )
 from tests.strategies.cells import SPECS
-from tests.support.cell_invariants import check
+from tests.support.cell_invariants import books, check
 from tests.support.cell_restarts import restarted_engine
 
 
@@ -129,3 +129,46 @@ def test_cells_that_a_claim_keeps_in_use_stay_when_a_lazy_gang_is_lowered_for_a_
         check(engine)
 
     assert isinstance(decision, Preempt)
+
+
+def random_engine(chance: random.Random) -> CellEngine:
+    """An engine after some submits and ends, of which some claims are left."""
+    spec = SPECS[chance.choice(sorted(SPECS))]
+    engine = CellEngine(spec)
+    for number in range(30):
+        if engine.gangs and chance.random() < 0.3:
+            engine.release(chance.choice(sorted(engine.gangs)))
+            continue
+        asked = request(number, chance.choice(sorted(spec.virtual_clusters)), chance)
+        try:
+            decision = engine.schedule(asked, phase=Phase.PREEMPTING)
+        except RequestError:
+            continue
+        if isinstance(decision, Bind):
+            engine.commit(decision)
+    return engine
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_renumbered_engine_has_the_virtual_cells_of_a_restored_one(seed: int) -> None:
+    chance = random.Random(seed)
+    engine = random_engine(chance)
+    claiming = preempting(engine)
+    running = [name for name in engine.gangs if name not in claiming]
+    chance.shuffle(running)
+    restored = CellEngine(engine.spec)
+    for name in (*running, *claiming):
+        view = engine.group(name)
+        assert view is not None
+        restored.restore(view.request, view.placements, preempting=name in claiming)
+
+    assert engine.renumber((*running, *claiming))
+
+    check(engine)
+    for name in engine.gangs:
+        assert engine.gangs[name].virtual == restored.gangs[name].virtual or not (
+            engine.gangs[name].guaranteed
+        )
+    for chain, roster in engine.rosters.items():
+        mine, theirs = books(roster.ledger), books(restored.rosters[chain].ledger)
+        assert (mine["owned"], mine["pools"]) == (theirs["owned"], theirs["pools"])

@@ -87,9 +87,7 @@ def test_no_device_is_used_twice_no_guarantee_is_exceeded_and_all_work_is_done(
     rows, policy, mtbf, seed
 ):
     conditions = Conditions(node_mtbf=mtbf, node_repair=40.0)
-    setup = setup_of(
-        *rows, conditions=conditions, seed=seed, knowledge=Knowledge(size_aware=True)
-    )
+    setup = setup_of(*rows, conditions=conditions, seed=seed, knowledge=Knowledge(size_aware=True))
     most = {1: {"a": 4, "b": 2}, 2: {"a": 8, "b": 0}}
     run = WorkloadRun(setup, make_policy(policy, {}), lambda: 0.0)
 

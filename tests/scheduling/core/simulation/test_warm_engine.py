@@ -27,12 +27,6 @@ def _share(level):
     return VcSpec(quotas=(Quota(chain="a-node", level=level, count=1),))
 
 
-ONE_CELL_EACH = replace(
-    SPEC, virtual_clusters={"vision-a": _share("a-node"), "language-a": _share("a-node")}
-)
-"""With several cells, live rounds number them anew by job ID, and a kept engine does not."""
-
-
 def random_job(chance, number):
     """A job that comes early and borrows, or later and is owed its devices."""
     borrow = chance.random() < 0.5
@@ -54,7 +48,7 @@ def random_events(chance):
     node = chance.choice(["node-1", "node-2", "node-3"])
     at = NOW + chance.uniform(100, 1500)
     base = cluster_snapshot()
-    smaller = {**ONE_CELL_EACH.virtual_clusters, "language-a": _share("a-socket")}
+    smaller = {**SPEC.virtual_clusters, "language-a": _share("a-socket")}
     same: dict[str, Any] = {
         "topology_version": 1,
         "vcs": base.vcs,
@@ -70,8 +64,8 @@ def random_events(chance):
         ],
         "device": [HealthChange(at=at, node=node, device=chance.randint(0, 7), healthy=False)],
         "guarantee": [
-            ClusterChange(at=at, spec=replace(ONE_CELL_EACH, virtual_clusters=smaller), **same),
-            ClusterChange(at=at + 900.0, spec=ONE_CELL_EACH, **same),
+            ClusterChange(at=at, spec=replace(SPEC, virtual_clusters=smaller), **same),
+            ClusterChange(at=at + 900.0, spec=SPEC, **same),
         ],
     }
     return events[chance.choice(sorted(events))]
@@ -98,7 +92,7 @@ def random_cluster(seed):
     works = {job.id: chance.uniform(20, 3000) for job in jobs}
     first = [job for job in jobs if job.submitted <= NOW]
     return SimulatedCluster(
-        cluster_snapshot(*first, vcs=vcs, known=known, spec=ONE_CELL_EACH),
+        cluster_snapshot(*first, vcs=vcs, known=known, spec=SPEC),
         works.__getitem__,
         settings=SimulationSettings(grace=30.0),
         arrivals=[(job, known[job.id]) for job in jobs if job.submitted > NOW],

@@ -126,6 +126,18 @@ def test_every_job_is_served_its_work_and_no_more(rows, policy):
         assert record.gpu_seconds >= devices * duration - 1e-3
 
 
+class Compared(WorkloadRun):
+    """Compares each decision with that of a live round on the same rows."""
+
+    def decide(self):
+        restored = decide(self.world.snapshot(), trials=0, explain=())
+        result = super().decide()
+        assert result.starts == restored.starts
+        assert result.preemptions == restored.preemptions
+        assert result.rejections == restored.rejections
+        return result
+
+
 @settings(deadline=None, max_examples=25)
 @given(
     rows=st.lists(
@@ -138,22 +150,8 @@ def test_every_job_is_served_its_work_and_no_more(rows, policy):
 )
 def test_each_decision_is_that_of_a_live_round_on_the_same_rows(rows, policy, seed):
     conditions = Conditions(node_mtbf=2000.0, node_repair=300.0, checkpoint_seconds=60.0)
-    setup = setup_of(*rows, cluster="a:1x8,b:1x4", conditions=conditions, seed=seed)
-    chosen = make_policy(policy, {})
-    run = WorkloadRun(setup, chosen, lambda: 0.0)
-    warm = run.world.decide
-
-    def compared():
-        restored = decide(
-            run.world.snapshot(), make=lambda _name, _args: chosen, trials=0, explain=()
-        )
-        result = warm()
-        assert result.starts == restored.starts
-        assert result.preemptions == restored.preemptions
-        assert result.rejections == restored.rejections
-        return result
-
-    run.world.decide = compared
+    setup = setup_of(*rows, cluster="a:2x4,b:1x2", conditions=conditions, seed=seed)
+    run = Compared(setup, make_policy(policy, {}), lambda: 0.0)
     while run.step():
         pass
     assert all(record.finished is not None for record in run.records() if record.refused is None)
