@@ -30,11 +30,14 @@ class Gang:
         preemptors: Preempting gangs with claims on its devices.
         lowered: gangs that lost their quota for it.
         doomed: doomed cells of the chain before it claimed its devices, with their places.
+        bins: cached (bin, owned cell) pairs under its spots in the order of its members, while
+            guaranteed; None until they are needed.
         virtual: virtual leaf addresses by spot; still set after a loss of quota, to regain it.
     """
 
     __slots__ = (
         "_roster",
+        "bins",
         "doomed",
         "guaranteed",
         "lazy_by",
@@ -66,6 +69,7 @@ class Gang:
         self.preemptors: dict[str, Gang] = {}
         self.lowered: list[str] = []
         self.doomed: dict[int, tuple[int, int]] = {}
+        self.bins: tuple[tuple[int, int], ...] | None = None
         self.virtual: list[tuple[str, ...]] = []
 
     @property
@@ -146,6 +150,7 @@ class Roster:
 
     def enter(self, gang: Gang) -> None:
         """Add a gang to the lists of its pool."""
+        gang.bins = None
         number = gang.pool.number if gang.guaranteed and gang.pool is not None else -1
         self.gangs.setdefault(number, {})[gang.name] = gang
         rank = gang.request.priority, gang.size
@@ -265,6 +270,21 @@ class Roster:
         """Return the owned cells under the spots of a gang with quota."""
         holders = self.ledger.holders
         return {cell for spot in gang.spots for cell, _ in holders(spot.node, spot.mask)}
+
+    def bins_of(self, gang: Gang) -> tuple[tuple[int, int], ...]:
+        """Return the (bin, owned cell) pairs under a gang with quota, in order of its members."""
+        if gang.bins is None:
+            ledger = self.ledger
+            found: dict[tuple[int, int], None] = {}
+            for spot in sorted(gang.spots, key=lambda spot: spot.item.member):
+                home = ledger.homes[spot.node]
+                if home >= 0:
+                    found[spot.node, home] = None
+                    continue
+                for cell, _ in ledger.holders(spot.node, spot.mask):
+                    found[ledger.first_small + cell, cell] = None
+            gang.bins = tuple(found)
+        return gang.bins
 
     def make_opportunistic(self, gang: Gang) -> None:
         """Count the devices of a gang as opportunistic, and release cells that are unused then."""

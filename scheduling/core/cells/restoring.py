@@ -61,29 +61,22 @@ def renumber(books: Books, names: Iterable[str]) -> bool:
     """Number virtual cells as if the gangs had been restored in an order; see ``CellEngine``."""
     if any(roster.ledger.doomed for roster in books.rosters.values()):
         return False
-    # Dictionaries by roster and pool, since their keys are in order of appearance.
-    bins: dict[tuple[str, int], dict[int, None]] = defaultdict(dict)
-    cells: dict[tuple[str, int], dict[int, None]] = defaultdict(dict)
-    chains = {id(roster): chain for chain, roster in books.rosters.items()}
+    # Dictionaries by pool, since their keys are in order of appearance.
+    bins: dict[Pool, dict[int, None]] = defaultdict(dict)
+    cells: dict[Pool, dict[int, None]] = defaultdict(dict)
+    rosters: dict[Pool, Roster] = {}
     for name in names:
         gang = books.gangs.get(name)
-        if gang is None or gang.roster is None or gang.pool is None or not gang.guaranteed:
+        roster, pool = (gang.roster, gang.pool) if gang is not None else (None, None)
+        if gang is None or roster is None or pool is None or not gang.guaranteed:
             continue
-        ledger, pool = gang.roster.ledger, gang.pool
-        key = chains[id(gang.roster)], pool.number
-        for spot in sorted(gang.spots, key=lambda spot: spot.item.member):
-            home = ledger.homes[spot.node]
-            if home >= 0:
-                bins[key][spot.node] = cells[key][home] = None
-                continue
-            for cell, _ in ledger.holders(spot.node, spot.mask):
-                bins[key][ledger.first_small + cell] = cells[key][cell] = None
-    for (chain, number), found in bins.items():
-        roster = books.rosters[chain]
-        pool = roster.ledger.pools[number]
-        pool.renumber([(bin_, place) for place, bin_ in enumerate(found)])
-        if pool.pinned is None and roster.ledger.reposition(pool, list(cells[chain, number])):
-            for gang in roster.gangs.get(number, {}).values():
+        rosters[pool] = roster
+        for bin_, cell in roster.bins_of(gang):
+            bins[pool][bin_] = cells[pool][cell] = None
+    for pool, roster in rosters.items():
+        pool.renumber([(bin_, place) for place, bin_ in enumerate(bins[pool])])
+        if pool.pinned is None and roster.ledger.reposition(pool, list(cells[pool])):
+            for gang in roster.gangs.get(pool.number, {}).values():
                 gang.virtual = lifecycle.virtual_addresses(roster, gang)
     return True
 
