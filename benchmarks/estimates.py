@@ -41,9 +41,7 @@ from scheduling.core.values import JobFacts
 from scheduling.core.workloads.traces import TraceJob
 
 TEACHES: Final = 0.4
-SETTINGS: Final = SimulationSettings(
-    horizon=HORIZON, coarse=0.1, most_waiting=100, eviction_costs=False
-)
+SETTINGS: Final = SimulationSettings(horizon=HORIZON, coarse=0.1, most_waiting=100)
 TOGETHER: Final = 4
 """Number of newly waiting jobs that are estimated at once; more in crowds:"""
 
@@ -211,7 +209,7 @@ class _Replay:
         self.world = SimulatedCluster(
             empty_cluster(case, jobs),
             lambda job_id: self.seconds[job_id - 1],
-            settings=SimulationSettings(horizon=1e12, eviction_costs=False),
+            settings=SimulationSettings(horizon=1e12),
             arrivals=[
                 (job, JobFacts(terms=Terms(tenant=job.tenant), asked=job.demand))
                 for job in self.queued

@@ -55,8 +55,6 @@ class SimulationSettings:
             jobs wait.
         ticks_always: also while no job waits, since policies may resize running jobs.
         most_waiting: maximum jobs of one virtual cluster and class, first come first.
-        eviction_costs: whether the work since its start makes the eviction of a job more costly,
-            as in live rounds. Start estimates omit it: a decision then takes less time.
     """
 
     horizon: float = math.inf
@@ -65,7 +63,6 @@ class SimulationSettings:
     tick: float = 300.0
     ticks_always: bool = False
     most_waiting: int = 1_000_000
-    eviction_costs: bool = True
 
 
 def no_overhead(job_id: int) -> Overhead:
@@ -185,7 +182,7 @@ class SimulatedCluster:
     def decide(self) -> RoundResult:
         """Decide one round, and apply it at once."""
         snapshot = self.snapshot()
-        if not self._jobs.prepare_engine(eviction_costs=self._settings.eviction_costs):
+        if not self._jobs.prepare_engine():
             self._jobs.restore_engine(snapshot)
         result = decide(
             snapshot,

@@ -119,7 +119,7 @@ class JobTable:
         job = self._progress.get(job_id)
         return job is not None and job.version == version and job_id in self.holding
 
-    def prepare_engine(self, *, eviction_costs: bool) -> bool:
+    def prepare_engine(self) -> bool:
         """Bring the engine to the state in which a live round would restore it.
 
         Returns:
@@ -129,9 +129,8 @@ class JobTable:
             if not self.engine.renumber(self._groups()):
                 return False
             self._numbered = self.engine.version
-        if eviction_costs:
-            now = self._clock.now
-            refresh_stakes(self.engine, self.waiting.values(), self.holding.values(), now)
+        now = self._clock.now
+        refresh_stakes(self.engine, self.waiting.values(), self.holding.values(), now)
         if self.engine.return_to_guaranteed():
             self._numbered = None
         return True

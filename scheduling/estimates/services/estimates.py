@@ -33,9 +33,7 @@ from scheduling.jobs.models import Job
 from scheduling.rounds.snapshot import Reading, RoundConfig, next_round_number, take_snapshot
 
 FUTURES: Final = 20
-SETTINGS: Final = SimulationSettings(
-    horizon=HORIZON, coarse=0.02, most_waiting=200, eviction_costs=False
-)
+SETTINGS: Final = SimulationSettings(horizon=HORIZON, coarse=0.02, most_waiting=200)
 SECONDS: Final = 8.0
 STEP_SECONDS: Final = 4.0
 NEW_SECONDS: Final = 1.5

@@ -117,9 +117,7 @@ def _lineage(
 
 
 FUTURES: Final = 10
-SETTINGS: Final = SimulationSettings(
-    horizon=HORIZON, coarse=0.04, most_waiting=200, eviction_costs=False
-)
+SETTINGS: Final = SimulationSettings(horizon=HORIZON, coarse=0.04, most_waiting=200)
 POLICY_SECONDS: Final = 2.0
 
 

@@ -22,7 +22,7 @@ from tests.factories.rounds import (
 
 MINE = lineage_of(vc=1, owner=1, application="bert", name="train-7", devices=4)
 TIMES = RunTimes([RunTime(lineage=MINE, seconds=100.0 * n) for n in range(1, 30)])
-SETTINGS = SimulationSettings(horizon=HORIZON, coarse=0.02, most_waiting=200, eviction_costs=False)
+SETTINGS = SimulationSettings(horizon=HORIZON, coarse=0.02, most_waiting=200)
 GOLDEN = [
     (
         "fifo",
