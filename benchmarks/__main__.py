@@ -17,6 +17,7 @@ MODULES = (
     "submits",
     "paint",
     "cells",
+    "simulation",
     "elastic",
     "resizes",
     "policies",

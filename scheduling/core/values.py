@@ -159,7 +159,7 @@ class HoldingJob:
     @property
     def devices(self) -> int:
         """Devices held now."""
-        return sum(len(leaves) for leaves in self.members)
+        return sum(map(len, self.members))
 
     def at_stake(self, now: float) -> float:
         """Return the device-seconds that a kill would lose: the work since the last checkpoint."""

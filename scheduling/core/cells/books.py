@@ -230,6 +230,11 @@ class Books:
         """Whether all nodes and devices are healthy."""
         return not self.bad_nodes and not self.bad_devices
 
+    @property
+    def quota_changes(self) -> int:
+        """Number of gangs that lost or regained their quota."""
+        return sum([roster.quota_changes for roster in self.rosters.values()])
+
     def pool(self, vc: str, chain: str, pinned: str | None = None) -> Pool | None:
         """Return the quota of a virtual cluster in a chain, or its pinned cell in that chain."""
         if pinned is not None and self.pinned_chain(vc, pinned) != chain:

@@ -1,6 +1,7 @@
 """Decisions as values: from a plan, for an existing gang, and cached refusals."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple
 
 from scheduling.core.cells import views
 from scheduling.core.cells.books import Books
@@ -69,24 +70,60 @@ def claims_are_usable(books: Books, gang: Gang, suggested: Collection[str] | Non
     )
 
 
-class RefusalCache:
-    """Refusals by request shape, valid until devices are freed.
+MOST_REFUSALS: Final = 4096
 
-    Starting further gangs cannot make a refused request fit, so only ``clear`` invalidates them.
+
+class _Refusal(NamedTuple):
+    """A cached refusal.
+
+    Attributes:
+        chains: the candidate chains.
+        version: version of the engine.
+        frees: number of frees before it.
+        state: the state on which alone it depends (``_own_state``).
     """
 
-    __slots__ = ("_waits",)
+    wait: Wait
+    chains: Sequence[str]
+    version: int
+    frees: int
+    state: tuple[int, ...] | None
+
+
+class RefusalCache:
+    """Refusals by request shape, valid until devices are freed on which they depend.
+
+    Starting further gangs cannot make a refused request fit, so only ``clear`` and ``freed``
+    invalidate them. Opportunistic requests of all virtual clusters share a refusal until any
+    change: its numbers are those of its trial.
+    """
+
+    __slots__ = ("_frees", "_waits")
 
     def __init__(self) -> None:
-        self._waits: dict[tuple[object, ...], Wait] = {}
+        self._frees = 0
+        self._waits: dict[tuple[object, ...], _Refusal] = {}
 
-    def find(self, request: GangRequest, nodes: frozenset[str] | None) -> Wait | None:
+    def find(
+        self, books: Books, version: int, request: GangRequest, nodes: frozenset[str] | None
+    ) -> Wait | None:
         """Return the cached refusal for a request of equal shape, with this request in it."""
         if not self._waits:
             return None
-        known = self._waits.get(_shape(request, nodes))
-        if known is None:
-            return None
+        shape = _shape(request, nodes)
+        found = self._waits.get(shape)
+        if found is not None and found.frees != self._frees:
+            state = found.state
+            if state is not None and state == _own_state(books, request, found.chains, nodes):
+                self._waits[shape] = found._replace(frees=self._frees)
+            else:
+                found = None
+        if found is None:
+            found = self._shared(books, version, request, nodes)
+            if found is None:
+                return None
+            self._waits[shape] = found
+        known = found.wait
         others = known.blocked_by
         if request.group in others:
             others = tuple(name for name in others if name != request.group)
@@ -106,18 +143,67 @@ class RefusalCache:
             free=known.free,
         )
 
-    def store(self, wait: Wait, nodes: frozenset[str] | None) -> None:
+    def _shared(
+        self, books: Books, version: int, request: GangRequest, nodes: frozenset[str] | None
+    ) -> _Refusal | None:
+        """Return the refusal of an equal opportunistic request of any virtual cluster."""
+        if request.guaranteed or request.vc not in books.spec.virtual_clusters:
+            return None
+        found = self._waits.get(_shape(request, nodes, of_any=True))
+        return found if found is not None and found.version == version else None
+
+    def store(
+        self,
+        books: Books,
+        version: int,
+        wait: Wait,
+        chains: Sequence[str],
+        nodes: frozenset[str] | None,
+    ) -> None:
         """Cache a refusal for requests of the same shape on the same nodes."""
-        self._waits[_shape(wait.request, nodes)] = wait
+        if len(self._waits) >= MOST_REFUSALS:
+            self._waits.clear()
+        request = wait.request
+        state = _own_state(books, request, chains, nodes)
+        found = _Refusal(wait, chains, version, self._frees, state)
+        self._waits[_shape(request, nodes)] = found
+        if not request.guaranteed:
+            self._waits[_shape(request, nodes, of_any=True)] = found
+
+    def freed(self) -> None:
+        """Invalidate the refusals that depend on freed devices."""
+        self._frees += 1
 
     def clear(self) -> None:
         """Invalidate all refusals."""
         self._waits.clear()
 
 
-def _shape(request: GangRequest, nodes: frozenset[str] | None) -> tuple[object, ...]:
+def _own_state(
+    books: Books, request: GangRequest, chains: Sequence[str], nodes: frozenset[str] | None
+) -> tuple[int, ...] | None:
+    """Return the versions of a request's pools, if its refusal depends on their gangs alone.
+
+    On healthy devices the other gangs never keep a quota from its cells (HiveD, OSDI '20). Cells
+    below node level may be combined on one node, and allowed nodes or one rack may lack cells:
+    these depend on other gangs. Opportunistic gangs depend on all others.
+    """
+    if not request.guaranteed or nodes is not None or request.within or not books.is_sound:
+        return None
+    found = []
+    for chain in chains:
+        roster, pool = books.rosters[chain], books.pool(request.vc, chain, request.pinned)
+        if pool is None or any(pool.slots[1 : roster.ledger.topology.node_level]):
+            return None
+        found.append(roster.versions.get(pool.number, 0))
+    return tuple(found)
+
+
+def _shape(
+    request: GangRequest, nodes: frozenset[str] | None, *, of_any: bool = False
+) -> tuple[object, ...]:
     return (
-        request.vc,
+        "" if of_any else request.vc,
         request.priority,
         request.members,
         request.leaf_types,

@@ -101,7 +101,7 @@ class CellEngine(Books):
                 return repeat_decision(known, self.version)
             self.release(known.name)
         nodes = None if request.ignore_suggested or suggested is None else frozenset(suggested)
-        remembered = self._refusals.find(request, nodes)
+        remembered = self._refusals.find(self, self.version, request, nodes)
         if remembered is not None:
             return remembered
         chains = self._candidate_chains(request)
@@ -121,7 +121,7 @@ class CellEngine(Books):
             decision = self.schedule(request, suggested=suggested)
         else:
             nodes = None if request.ignore_suggested or suggested is None else frozenset(suggested)
-            remembered = self._refusals.find(request, nodes)
+            remembered = self._refusals.find(self, self.version, request, nodes)
             if remembered is not None:
                 return remembered
             chains = self._candidate_chains(request)
@@ -285,6 +285,7 @@ class CellEngine(Books):
             RequestError: the engine has a gang of this name.
         """
         restored = restore_gang(self, request, placements, preempting=preempting)
+        self._refusals.clear()
         self._changed(frees=True)
         return restored
 
@@ -316,6 +317,11 @@ class CellEngine(Books):
             self._changed(frees=True)
         return regained
 
+    def set_now(self, now: float) -> None:
+        """Set the time up to which evictions lose the work of gangs (``Gang.stake``)."""
+        for roster in self.rosters.values():
+            roster.now = now
+
     # Health
 
     def set_node_health(self, node: str, *, healthy: bool) -> None:
@@ -342,6 +348,7 @@ class CellEngine(Books):
             ]
             ledger.set_healthy(number, sum(1 << i for i, well in enumerate(sound) if well))
             update_doomed_cells(ledger)
+        self._refusals.clear()
         self._changed(frees=True)
 
     # Views
@@ -360,7 +367,7 @@ class CellEngine(Books):
     def _changed(self, *, frees: bool) -> None:
         self.version += 1
         if frees:
-            self._refusals.clear()
+            self._refusals.freed()
 
     def _fresh_plan(self, decision: Bind | Preempt) -> PlacementPlan:
         plan = decision.plan
@@ -402,5 +409,5 @@ class CellEngine(Books):
             if plan is not None:
                 return to_decision(plan, request, chain, self.version)
         refusal = explain.refusal_of(self, request, chains, nodes)
-        self._refusals.store(refusal, nodes)
+        self._refusals.store(self, self.version, refusal, chains, nodes)
         return refusal

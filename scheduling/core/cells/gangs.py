@@ -21,6 +21,7 @@ class Gang:
         request: the request.
         name: name of the gang.
         size: number of its devices.
+        stake: begin of the work that an eviction would lose, and its devices; None if unknown.
         state: Allocated, Preempting or BeingPreempted.
         pool: its quota, while ``guaranteed``.
         spots: placements of its instances.
@@ -48,6 +49,7 @@ class Gang:
         "request",
         "size",
         "spots",
+        "stake",
         "state",
         "victims",
         "virtual",
@@ -59,6 +61,7 @@ class Gang:
         self.request = request
         self.name = request.group
         self.size = request.leaf_count
+        self.stake: tuple[float, int] | None = None
         self._roster = ref(roster) if roster is not None else None
         self.pool = pool
         self.spots = spots
@@ -76,6 +79,15 @@ class Gang:
     def roster(self) -> "Roster | None":
         """The roster of its chain; None if the cluster has none of its devices any more."""
         return self._roster() if self._roster is not None else None
+
+    @property
+    def at_stake(self) -> float:
+        """Work that an eviction would lose, in device-seconds: now, else as in the request."""
+        roster = self.roster
+        if self.stake is None or roster is None or roster.now is None:
+            return self.request.at_stake
+        since, devices = self.stake
+        return max(roster.now - since, 0.0) * devices
 
     def __getstate__(self) -> dict[str, object]:
         """State for ``copy.deepcopy``, with a strong reference to the roster."""
@@ -102,11 +114,26 @@ class Roster:
         claims: device -> Preempting gang that has claimed it.
         gangs: guaranteed gangs by pool number; opportunistic ones under -1. In order of arrival.
         ranks: gang names by pool number and (requested priority, devices).
-        lists: cached results of ``largest`` by pool number; ``enter`` and ``leave`` clear them.
+        lists: cached results of ``largest`` by pool number; ``changed`` clears them.
+        versions: number of changes of a pool's gangs, by pool number.
+        now: present of a simulation, in seconds since the epoch; None in a round.
+        quota_changes: number of gangs that lost or regained their quota.
         lifted: Preempting gangs whose claims a search ignores.
     """
 
-    __slots__ = ("__weakref__", "claims", "gangs", "ledger", "lifted", "lists", "ranks", "users")
+    __slots__ = (
+        "__weakref__",
+        "claims",
+        "gangs",
+        "ledger",
+        "lifted",
+        "lists",
+        "now",
+        "quota_changes",
+        "ranks",
+        "users",
+        "versions",
+    )
 
     def __init__(self, ledger: ChainLedger) -> None:
         self.ledger = ledger
@@ -115,6 +142,9 @@ class Roster:
         self.gangs: dict[int, dict[str, Gang]] = {}
         self.ranks: dict[int, dict[tuple[int, int], set[str]]] = {}
         self.lists: dict[int | None, dict[tuple[int, int], tuple[tuple[int, str], ...]]] = {}
+        self.versions: dict[int, int] = {}
+        self.now: float | None = None
+        self.quota_changes = 0
         self.lifted: set[str] = set()
 
     def leaves(self, node: int, mask: int) -> Sequence[int]:
@@ -155,7 +185,7 @@ class Roster:
         self.gangs.setdefault(number, {})[gang.name] = gang
         rank = gang.request.priority, gang.size
         self.ranks.setdefault(number, {}).setdefault(rank, set()).add(gang.name)
-        self._drop_lists(number)
+        self.changed(number)
 
     def leave(self, gang: Gang) -> None:
         """Remove a gang from the lists."""
@@ -166,7 +196,7 @@ class Roster:
                 names.remove(gang.name)
                 if not names:
                     del self.ranks[number][rank]
-                self._drop_lists(number)
+                self.changed(number)
 
     def has_lower(self, number: int, priority: int) -> bool:
         """Return whether a gang of a pool requested a priority below ``priority``."""
@@ -210,7 +240,9 @@ class Roster:
                 break
         return found
 
-    def _drop_lists(self, number: int) -> None:
+    def changed(self, number: int) -> None:
+        """Note a change of a pool's gangs."""
+        self.versions[number] = self.versions.get(number, 0) + 1
         self.lists.pop(number, None)
         self.lists.pop(None, None)
 

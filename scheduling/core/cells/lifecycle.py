@@ -119,6 +119,8 @@ def promote(gang: Gang) -> None:
             del roster.claims[leaf]
     gang.state = GroupState.ALLOCATED
     roster.set_users(gang)
+    if gang.pool is not None:
+        roster.changed(gang.pool.number)
 
 
 def end(gang: Gang) -> None:
@@ -169,6 +171,7 @@ def lose_quota(gang: Gang, preemptor: str) -> None:
     gang.guaranteed = False
     gang.lazy_by = preemptor
     gang.roster.enter(gang)
+    gang.roster.quota_changes += 1
 
 
 def regain_quota(gang: Gang) -> bool:
@@ -190,6 +193,7 @@ def regain_quota(gang: Gang) -> bool:
     gang.lazy_by = None
     gang.virtual = virtual_addresses(roster, gang)
     roster.enter(gang)
+    roster.quota_changes += 1
     update_doomed_cells(roster.ledger)
     return True
 

@@ -74,7 +74,7 @@ class VictimCost:
             if gang is not None:
                 parts[gang.name] = parts.get(gang.name, 0) | bit
                 gangs[gang.name] = gang
-        order = sorted(gangs.values(), key=lambda g: (g.request.at_stake, g.name))
+        order = sorted(gangs.values(), key=lambda g: (g.at_stake, g.name))
         return [parts[gang.name] for gang in order]
 
     def price(self, node: int, mask: int) -> tuple[float, ...]:
@@ -83,7 +83,7 @@ class VictimCost:
         if not lent:
             return (0.0, 0.0)
         gangs = [g for g in self._roster.users_on(node, lent).values() if self._counts(g)]
-        return (float(len(gangs)), sum(g.request.at_stake for g in gangs))
+        return (float(len(gangs)), sum(g.at_stake for g in gangs))
 
     def take(self, node: int, mask: int) -> None:
         """Evict the users of devices; further devices of theirs cost nothing."""
@@ -208,7 +208,7 @@ class PreemptionSearch:
                 g.state is not GroupState.BEING_PREEMPTED,
                 g.request.priority,
                 not g.request.lazy_preemption,
-                g.request.at_stake,
+                g.at_stake,
                 g.size,
                 g.name,
             ),

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from scheduling.core.cells import lifecycle
 from scheduling.core.cells.books import Books
@@ -14,7 +14,17 @@ from scheduling.core.cells.pool import Pool
 from scheduling.core.cells.preemption import PlacementPlan
 from scheduling.core.cells.requests import GangRequest, Placed, Restored
 
+MOST_LOCATED: Final = 16_384
 _UNKNOWN_LEAF: Final = ("", -1)
+
+
+class _Located(NamedTuple):
+    """Placements that were located before, with the numbers of their leaves."""
+
+    placements: Sequence[Placed]  # or their ID may be reused
+    chain: str
+    spots: tuple[tuple[Spot, tuple[str, ...]], ...]
+    leaves: frozenset[int]
 
 
 def restore_gang(
@@ -123,7 +133,35 @@ def _enter_books(roster: Roster, gang: Gang, *, guaranteed: bool) -> None:
 def _locate(
     books: Books, placements: Sequence[Placed], *, preempting: bool
 ) -> tuple[str | None, list[tuple[Spot, tuple[str, ...]]], list[str]]:
-    """Return the chain and spots of the devices that exist, and the unknown addresses."""
+    """Return the chain and spots of the devices that exist, and the unknown addresses.
+
+    Rounds restore the same placements again: their locations are cached if all are known.
+    """
+    cache = books.topology.located
+    known = cache.get(id(placements))
+    if known is None:
+        chain, located, unknown = _locate_each(books, placements, preempting=preempting)
+        if chain is not None and not unknown:
+            if len(cache) >= MOST_LOCATED:
+                cache.clear()
+            leaves = frozenset(
+                leaf
+                for spot, _ in located
+                for leaf in books.rosters[chain].leaves(spot.node, spot.mask)
+            )
+            cache[id(placements)] = _Located(placements, chain, tuple(located), leaves)
+        return chain, located, unknown
+    roster = books.rosters[known.chain]
+    if roster.claims.keys().isdisjoint(known.leaves) and (
+        preempting or roster.users.keys().isdisjoint(known.leaves)
+    ):
+        return known.chain, list(known.spots), []
+    return _locate_each(books, placements, preempting=preempting)
+
+
+def _locate_each(
+    books: Books, placements: Sequence[Placed], *, preempting: bool
+) -> tuple[str | None, list[tuple[Spot, tuple[str, ...]]], list[str]]:
     found: str | None = None
     located: list[tuple[Spot, tuple[str, ...]]] = []
     unknown: list[str] = []

@@ -158,7 +158,7 @@ def _cheapest(
         going = [*plan.victims, *plan.cancelled, *plan.lowered]
         if not going:
             return plan
-        price = (float(len(going)), sum(gang.request.at_stake for gang in going))
+        price = (float(len(going)), sum(gang.at_stake for gang in going))
         if best is None or price < best[0]:
             best = (price, plan)
     return best[1] if best is not None else None

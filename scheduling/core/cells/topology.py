@@ -6,6 +6,7 @@ traverses lists even if they have numbers only.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from scheduling.core.cells.cell_tree import TreeCell, build_levels, device_index, type_path
 from scheduling.core.cells.errors import SpecError
@@ -221,9 +222,10 @@ class ClusterTopology:
         nodes: node name -> (chain, node number) pairs; a machine may hold devices of two chains.
         leaves: full leaf address -> (chain, leaf number).
         devices: (node name, device index) -> (chain, leaf number).
+        located: cache of ``restoring``: placements by identity, with their locations.
     """
 
-    __slots__ = ("chains", "devices", "leaf_types", "leaves", "nodes")
+    __slots__ = ("chains", "devices", "leaf_types", "leaves", "located", "nodes")
 
     def __init__(self, spec: ClusterSpec) -> None:
         tops: dict[str, list[tuple[int, PhysicalCell]]] = {}
@@ -243,6 +245,7 @@ class ClusterTopology:
         for name in sorted(self.chains, reverse=True):
             leaf = self.chains[name].leaf_type
             self.leaf_types[leaf] = (*self.leaf_types.get(leaf, ()), name)
+        self.located: dict[int, Any] = {}
         self._index()
 
     def _index(self) -> None:

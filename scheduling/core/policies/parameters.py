@@ -141,6 +141,7 @@ def parameter(
     return field(default=default, metadata={_KEY: told})
 
 
+@lru_cache(maxsize=256)
 def parameters_of(policy: type) -> tuple[Parameter, ...]:
     """Return the parameters of a policy's class, in the order of their declaration."""
     hints = get_type_hints(policy)

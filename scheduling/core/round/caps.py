@@ -22,6 +22,15 @@ class DeviceUse:
     borrowed_by_vc: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     borrowed_by_tenant: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
+    def copy(self) -> "DeviceUse":
+        """Return an independent count with equal numbers."""
+        return DeviceUse(
+            self.by_user.copy(),
+            self.by_member.copy(),
+            self.borrowed_by_vc.copy(),
+            self.borrowed_by_tenant.copy(),
+        )
+
     def add(self, job: QueuedJob | HoldingJob, *, devices: int, borrowed: int) -> None:
         """Add ``devices``, of which ``borrowed`` are outside a guarantee."""
         self.by_user[job.vc, job.owner] += devices

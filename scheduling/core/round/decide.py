@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from scheduling.core.cells import CellEngine, Preempt, RequestError, Wait
-from scheduling.core.jobspec import JobClass
 from scheduling.core.policies import make_policy
 from scheduling.core.policies.base import TimeLimit
 from scheduling.core.reasons import Reason
 from scheduling.core.round.caps import cut_down
+from scheduling.core.round.decision_cache import DecisionCache
 from scheduling.core.round.engine_setup import engine_for
 from scheduling.core.round.gang_requests import requests_of
-from scheduling.core.round.placement import never_together, refused, wait_reason
+from scheduling.core.round.placement import never_together, question_of, refused, wait_reason
 from scheduling.core.round.policy_answers import MakePolicy
 from scheduling.core.round.starting import tenancy_refusal
 from scheduling.core.round.state import TRIALS, RoundState
@@ -42,10 +42,6 @@ class Line:
     guaranteed: list[int] = field(default_factory=list)
     opportunistic: list[int] = field(default_factory=list)
 
-    def of(self, job_class: JobClass) -> list[int]:
-        """Return the jobs of one class."""
-        return self.opportunistic if job_class is JobClass.OPPORTUNISTIC else self.guaranteed
-
 
 Lines = Mapping[int, Line]
 """Waiting jobs by virtual cluster; one without waiting jobs may be missing."""
@@ -57,6 +53,7 @@ def decide(
     limit: TimeLimit = nullcontext,
     make: MakePolicy = make_policy,
     engine: CellEngine | None = None,
+    cache: DecisionCache | None = None,
     trials: int = TRIALS,
     explain: Collection[int] | None = None,
 ) -> RoundResult:
@@ -68,6 +65,7 @@ def decide(
         make: builds a policy from its name and parameters.
         engine: already contains all devices of ``snapshot``, and records the decisions; None: a
             new one is created.
+        cache: facts from earlier decisions on the same engine; None: no earlier ones.
         trials: maximum number of refusals for which the smallest change is sought.
         explain: jobs whose blocker is sought if their policy gives them nothing, None: all; if
             empty, reasons retain the numbers of their trial.
@@ -75,7 +73,7 @@ def decide(
     Returns:
         The changes; deterministic, and independent of the order of the snapshot's jobs.
     """
-    deciding = RoundState(snapshot, limit, make, engine or engine_for(snapshot))
+    deciding = RoundState(snapshot, limit, make, engine or engine_for(snapshot), cache)
     deciding.trials = trials
     deciding.run()
     name_hindrances(deciding, explain)
@@ -102,10 +100,13 @@ def decide_with_queue_order(
     gone = {start.job_id for start in result.starts}
     gone |= {rejection.job_id for rejection in result.rejections}
     lines: dict[int, Line] = defaultdict(Line)
-    for line in deciding.lines:
-        for job, _strict in line:
-            if job.id not in gone:
-                lines[job.vc].of(job.job_class).append(job.id)
+    guaranteed, opportunistic = deciding.lines
+    for job, _strict in guaranteed:
+        if job.id not in gone:
+            lines[job.vc].guaranteed.append(job.id)
+    for job, _strict in opportunistic:
+        if job.id not in gone:
+            lines[job.vc].opportunistic.append(job.id)
     return result, lines
 
 
@@ -127,6 +128,8 @@ def name_hindrances(deciding: RoundState, only: Collection[int] | None = None) -
         deciding: the round, after its last placement.
         only: the jobs to examine; None for all.
     """
+    if only is not None and not only:
+        return
     known: dict[Hashable, Reason | None] = {}
     left = SEARCHES
     held = [
@@ -136,7 +139,7 @@ def name_hindrances(deciding: RoundState, only: Collection[int] | None = None) -
     ]
     for waiting in sorted(held, key=lambda one: (-one.priority, one.id)):
         job = _smallest(deciding, waiting)
-        question = deciding.questions.of(job)
+        question = question_of(job)
         if question not in known:
             known[question] = _without_search(deciding, job)
             if known[question] is None and left > 0 and _may_be_kept_off(deciding, job):

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from scheduling.core.cells import CellEngine, ClusterSpec
+from scheduling.core.cells.gangs import Gang
 from scheduling.core.cells.reconfiguration import RunningGang, take_over
 from scheduling.core.jobspec import JobClass
 from scheduling.core.round.claims import claimed_gangs
@@ -33,15 +34,20 @@ def engine_for(snapshot: ClusterSnapshot) -> CellEngine:
     return engine
 
 
+def gangs_of(engine: CellEngine, job: HoldingJob) -> tuple[Gang, ...]:
+    """Return the gangs of a running job's parts that the engine has."""
+    names = (group_name(job.id, number) for number in range(len(parts_of(job.demand))))
+    return tuple([engine.gangs[name] for name in names if name in engine.gangs])
+
+
 def borrowed_devices(engine: CellEngine, job: HoldingJob) -> int:
     """Return the devices that a running job holds without a guarantee, for any submitted class."""
     if job.job_class is JobClass.OPPORTUNISTIC:
         return job.devices
-    gangs = (engine.gangs.get(group_name(job.id, n)) for n in range(len(parts_of(job.demand))))
     return sum(
         spot.mask.bit_count()
-        for gang in gangs
-        if gang is not None and not gang.guaranteed
+        for gang in gangs_of(engine, job)
+        if not gang.guaranteed
         for spot in gang.spots
     )
 
@@ -69,16 +75,30 @@ def rebindings(engine: CellEngine, holding: Iterable[HoldingJob]) -> Iterator[Re
     Leaving jobs are omitted: their leases end anyway.
     """
     for job in sorted(holding, key=lambda job: job.id):
-        for number, indices in enumerate(parts_of(job.demand)):
-            gang = engine.gangs.get(group_name(job.id, number))
-            if gang is None or gang.roster is None or job.leaving:
-                continue
-            held = _held_by(job, indices)
-            if gang.guaranteed != all(leaf.virtual for leaf in held):
-                yield _rebinding(engine, job.id, gang.name, held)
+        for group, held in _disagreeing(engine, job):
+            yield _rebinding(engine, job.id, group, held)
+
+
+def disagrees(engine: CellEngine, job: HoldingJob) -> bool:
+    """Return whether leases and engine disagree about the guarantee of a running job."""
+    return any(True for _ in _disagreeing(engine, job))
+
+
+def _disagreeing(engine: CellEngine, job: HoldingJob) -> Iterator[tuple[str, list[HeldLeaf]]]:
+    if job.leaving:
+        return
+    for number, indices in enumerate(parts_of(job.demand)):
+        gang = engine.gangs.get(group_name(job.id, number))
+        if gang is None or gang.roster is None:
+            continue
+        held = _held_by(job, indices)
+        if gang.guaranteed != all(leaf.virtual for leaf in held):
+            yield gang.name, held
 
 
 def _held_by(job: HoldingJob, indices: tuple[int, ...]) -> list[HeldLeaf]:
+    if len(job.members) == 1 and len(job.demand.members) == len(indices) == 1:
+        return list(job.members[0])
     owners = (index for index, part in enumerate(job.demand.members) for _ in range(part.count))
     return [
         leaf

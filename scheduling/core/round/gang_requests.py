@@ -1,10 +1,11 @@
 """Between jobs and the cell engine: gang requests, group names and node restrictions."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
+from functools import lru_cache, wraps
+from itertools import count
+from typing import Final, NamedTuple, TypeVar
 
 from scheduling.core.cells import GangRequest, Member, Placed
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
@@ -15,6 +16,10 @@ from tessera.isolation import CONTAINER, LEVELS, at_least
 from tessera.reasons import ReasonCode
 
 OPPORTUNISTIC_PRIORITY = -1
+MOST_CACHED: Final = 16_384
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +46,37 @@ def job_of_group(group: str) -> int:
     return int(group.partition(".")[0])
 
 
-@lru_cache(maxsize=4096)
+def _by_identity(make: Callable[[K], T]) -> Callable[[K], T]:
+    """Cache a function of a frozen value: rounds share values, and a hash takes microseconds."""
+    known: dict[int, tuple[K, T]] = {}  # with the value, or its ID may be reused
+
+    @wraps(make)
+    def find(value: K) -> T:
+        found = known.get(id(value))
+        if found is None:
+            if len(known) >= MOST_CACHED:
+                known.clear()
+            found = known[id(value)] = value, make(value)
+        return found[1]
+
+    return find
+
+
+def _by_demand(make: Callable[[Demand], T]) -> Callable[[Demand], T]:
+    """Cache a function of a demand by identity and by value."""
+    return _by_identity(lru_cache(maxsize=MOST_CACHED)(make))
+
+
+_numbers = count()
+
+
+@_by_demand
+def number_of(_demand: Demand) -> int:
+    """Return a number that only equal demands share."""
+    return next(_numbers)
+
+
+@_by_demand
 def parts_of(demand: Demand) -> tuple[tuple[int, ...], ...]:
     """Group the members (by index) into requests.
 
@@ -78,19 +113,7 @@ def restored_requests(
 ) -> list[tuple[GangRequest, tuple[Placed, ...]]]:
     """Rebuild the requests by which a running job was placed, with the leaves that it holds."""
     restored = []
-    for number, part in enumerate(_parts(job.demand)):
-        placements = tuple(
-            Placed(
-                member=place,
-                node="",
-                devices=(),
-                leaves=tuple([leaf.address for leaf in leaves]),
-                virtual=tuple([leaf.virtual for leaf in leaves if leaf.virtual]),
-                chain="",
-            )
-            for place, leaves in zip(part.places, job.members, strict=False)
-            if place is not None
-        )
+    for number, (part, placements) in enumerate(_held_parts(job)):
         if not placements:
             continue
         request = GangRequest(
@@ -105,6 +128,29 @@ def restored_requests(
         )
         restored.append((request, placements))
     return restored
+
+
+@_by_identity
+def _held_parts(job: HoldingJob) -> tuple[tuple["_Part", tuple[Placed, ...]], ...]:
+    """Return the parts of a running job, each with the leaves that it holds."""
+    return tuple(
+        (
+            part,
+            tuple(
+                Placed(
+                    member=place,
+                    node="",
+                    devices=(),
+                    leaves=tuple([leaf.address for leaf in leaves]),
+                    virtual=tuple([leaf.virtual for leaf in leaves if leaf.virtual]),
+                    chain="",
+                )
+                for place, leaves in zip(part.places, job.members, strict=False)
+                if place is not None
+            ),
+        )
+        for part in _parts(job.demand)
+    )
 
 
 def is_plain(demand: Demand, *, images_required: bool) -> bool:
@@ -244,7 +290,7 @@ class _Part(NamedTuple):
     places: tuple[int | None, ...]
 
 
-@lru_cache(maxsize=4096)
+@_by_demand
 def _parts(demand: Demand) -> tuple[_Part, ...]:
     """Split the demand into parts; cached, since many jobs have equal demands in every round."""
     found = []

@@ -53,9 +53,15 @@ class Tenancies:
     Args:
         snapshot: snapshot of the round.
         engine: with all devices of ``snapshot`` in its state.
+        barred: barred nodes of each virtual cluster; None if not known yet.
     """
 
-    def __init__(self, snapshot: ClusterSnapshot, engine: CellEngine) -> None:
+    def __init__(
+        self,
+        snapshot: ClusterSnapshot,
+        engine: CellEngine,
+        barred: Mapping[str, frozenset[str]] | None = None,
+    ) -> None:
         self.snapshot, self.engine = snapshot, engine
         self.nodes = {node.name: node for node in snapshot.nodes}
         self.vcs = {vc.id: vc for vc in snapshot.vcs}
@@ -64,7 +70,7 @@ class Tenancies:
             for node in snapshot.nodes
             if node.isolation == NONE or node.owner is not None
         }
-        self.barred = barred_nodes(snapshot.nodes, snapshot.vcs)
+        self.barred = barred_nodes(snapshot.nodes, snapshot.vcs) if barred is None else barred
         self.bind = bool(self.owners or self.barred)
         self.version = 0
         self.clearing: dict[str, int] = {}

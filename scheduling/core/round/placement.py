@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from scheduling.core.cells import (
     CellEngine,
@@ -13,9 +13,15 @@ from scheduling.core.cells import (
     RequestError,
     Wait,
 )
-from scheduling.core.jobspec import Demand
 from scheduling.core.reasons import Reason
-from scheduling.core.round.gang_requests import Restriction, job_of_group, parts_of, restriction_of
+from scheduling.core.round.gang_requests import (
+    Restriction,
+    barred_nodes,
+    job_of_group,
+    number_of,
+    parts_of,
+    restriction_of,
+)
 from scheduling.core.round.gang_sizes import ranks
 from scheduling.core.values import ClusterSnapshot, HeldLeaf, PlacedMember, QueuedJob
 from tessera.isolation import NAMESPACE, at_least
@@ -24,39 +30,45 @@ from tessera.reasons import ReasonCode
 
 
 class Restrictions:
-    """Allowed nodes of a job, computed once for jobs with equal demands."""
+    """Allowed nodes of a job, computed once for jobs with equal demands.
+
+    Attributes:
+        barred: barred nodes of each virtual cluster (``barred_nodes``).
+    """
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self.snapshot = snapshot
-        self.known: dict[Any, Restriction] = {}
+        self.barred = barred_nodes(snapshot.nodes, snapshot.vcs)
+        self._known: dict[Hashable, Restriction] = {}
         self._vcs = {vc.id: vc for vc in snapshot.vcs}
+        self._rules = _rules_of(snapshot)
         self._by_vc = any(at_least(vc.least_isolation, NAMESPACE) for vc in snapshot.vcs) or any(
             node.tenants for node in snapshot.nodes
         )
 
     def of(self, job: QueuedJob) -> Restriction:
         """Return the nodes that ``job`` may use."""
-        key = (job.demand, job.excluded_nodes, job.vc if self._by_vc else 0)
-        if key not in self.known:
-            self.known[key] = restriction_of(job, self._vcs[job.vc], self.snapshot)
-        return self.known[key]
+        key = (number_of(job.demand), job.excluded_nodes, job.vc if self._by_vc else 0)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = restriction_of(job, self._vcs[job.vc], self.snapshot)
+        return known
+
+    def hold_for(self, snapshot: ClusterSnapshot) -> bool:
+        """Return whether another snapshot has the same nodes and rules of virtual clusters."""
+        return snapshot.nodes is self.snapshot.nodes and _rules_of(snapshot) == self._rules
 
 
-class Questions:
-    """Engine requests of jobs; demands are numbered, so that each is compared only once."""
+def _rules_of(snapshot: ClusterSnapshot) -> Hashable:
+    return (
+        snapshot.images_required,
+        tuple([(vc.id, vc.name, vc.tenant, vc.least_isolation) for vc in snapshot.vcs]),
+    )
 
-    def __init__(self) -> None:
-        self._numbers: dict[Demand, int] = {}
-        self._seen: dict[int, tuple[Demand, int]] = {}  # with the demand, or its id may be reused
 
-    def of(self, job: QueuedJob) -> Hashable:
-        """Return the key of a refusal of ``job``, apart from the engine's state."""
-        demand = job.demand
-        seen = self._seen.get(id(demand))
-        if seen is None:
-            number = self._numbers.setdefault(demand, len(self._numbers))
-            seen = self._seen[id(demand)] = (demand, number)
-        return job.vc, seen[1], job.priority, job.excluded_nodes
+def question_of(job: QueuedJob) -> Hashable:
+    """Return the key of a refusal of ``job``, apart from the engine's state."""
+    return job.vc, number_of(job.demand), job.priority, job.excluded_nodes
 
 
 def placed_members(

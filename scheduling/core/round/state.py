@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Final
 
@@ -28,16 +27,15 @@ from scheduling.core.round.claims import (
     order_out,
     waits_for,
 )
-from scheduling.core.round.engine_setup import borrowed_devices, rebindings
+from scheduling.core.round.decision_cache import DecisionCache
 from scheduling.core.round.fairness import in_turn, tenant_weights
 from scheduling.core.round.gang_requests import job_of_group, requests_of
 from scheduling.core.round.gates import closed_gate
 from scheduling.core.round.node_tenancy import Tenancies
 from scheduling.core.round.placement import (
-    Questions,
-    Restrictions,
     is_resized,
     placed_members,
+    question_of,
     restated,
 )
 from scheduling.core.round.policy_answers import (
@@ -74,23 +72,28 @@ class RoundState:
     """Working state of one round, used by ``rounds`` and ``trials``."""
 
     def __init__(
-        self, snapshot: ClusterSnapshot, limit: TimeLimit, make: MakePolicy, engine: CellEngine
+        self,
+        snapshot: ClusterSnapshot,
+        limit: TimeLimit,
+        make: MakePolicy,
+        engine: CellEngine,
+        cache: DecisionCache | None = None,
     ) -> None:
+        cache = cache or DecisionCache()
         self.snapshot = snapshot
         self.limit = limit
         self.make = make
         self.engine = engine
         self.vcs = {vc.id: vc for vc in snapshot.vcs}
         self.leaving = {job.id for job in snapshot.holding if job.leaving}
-        self.holding = {job.id: job for job in snapshot.holding}
+        self.held = cache.held(engine, snapshot.holding)
+        self.holding = self.held.jobs
         self.views = VirtualClusterViews(snapshot, self.engine)
-        self.restrictions = Restrictions(snapshot)
-        self.tenancies = Tenancies(snapshot, engine)
+        self.restrictions = cache.restrictions(snapshot)
+        self.tenancies = Tenancies(snapshot, engine, self.restrictions.barred)
         self.ports = Ports(snapshot.ports_left)
-        self.use = DeviceUse()
-        for job in snapshot.holding:
-            self.use.add(job, devices=job.devices, borrowed=borrowed_devices(self.engine, job))
-        self.grown = deepcopy(self.use)
+        self.use = self.held.use.copy()
+        self.grown: DeviceUse | None = None
         self.waiting = {job.id: job for job in snapshot.queued}
         self.starts: list[Start] = []
         self.preemptions: dict[int, Preemption] = {}
@@ -101,7 +104,6 @@ class RoundState:
         self.rejections: dict[int, Rejection] = {}
         self.wakes: list[float] = []
         self.fallbacks: list[str] = []
-        self.questions = Questions()
         self.refusals: dict[Hashable, tuple[int, Reason]] = {}
         self.counted: list[tuple[Reason, Wait, Remedies]] = []
         self.first_version = engine.version
@@ -169,10 +171,10 @@ class RoundState:
 
     def try_to_place(self, job: QueuedJob, *, strict: bool) -> None:
         """Start ``job``, order victims to leave for it, or write down why it waits."""
-        reason = self.ports.refusal(job.demand)
+        waiting, reason = self.waiting[job.id], self.ports.refusal(job.demand)
         if reason is not None:
             # Jobs behind it may want fewer ports: it blocks no other job.
-            self._give_up(self.waiting[job.id])
+            self._give_up(waiting)
             self.reasons[job.id] = reason
             return
         reason = self._held_back(job) if strict else None
@@ -180,29 +182,29 @@ class RoundState:
             job = self._within_caps(job)
             reason = self.use.capped(job, self.vcs[job.vc])
         if reason is None:
-            # Earlier starts may leave less of a cap than it has claimed.
-            self._drop_claims_for_else(self.waiting[job.id], job)
-            question = self.questions.of(job)
+            if waiting.claims:  # earlier starts may leave less of a cap than it has claimed
+                self._drop_claims_for_else(waiting, job)
+            question = question_of(job)
             version, reason = self.refusals.get(question, _NEVER)
             if version != self.version:
                 reason = starting.place(self, job, question)
         if reason is not None:
-            if reason.code is not _WAITING_FOR_VICTIMS:
-                self._give_up(self.waiting[job.id])
+            if waiting.claims and reason.code is not _WAITING_FOR_VICTIMS:
+                self._give_up(waiting)
             self.reasons[job.id] = reason
             if strict:
                 self.heads.setdefault((job.vc, job.job_class is _OPPORTUNISTIC), job.id)
 
     def drop_claims(self, tried: Iterable[QueuedJob]) -> None:
         """Drop claims of jobs that are not tried, or that changed since the claim."""
-        wanted = {job.id: self._within_caps(job) for job in tried if job.claims}
-        for job in self.waiting.values():
-            self._drop_claims_for_else(job, wanted.get(job.id))
+        claiming = [job for job in self.waiting.values() if job.claims]
+        if claiming:
+            wanted = {job.id: self._within_caps(job) for job in tried if job.claims}
+            for job in claiming:
+                self._drop_claims_for_else(job, wanted.get(job.id))
 
     def _drop_claims_for_else(self, job: QueuedJob, now: QueuedJob | None) -> None:
         """Drop the claims of ``job`` unless they are for it as it is ``now``."""
-        if not job.claims:
-            return
         requests = requests_of(now, self.vcs[job.vc].name) if now is not None else []
         if requests != claimed_requests(self.engine, job):
             self._give_up(job)
@@ -246,7 +248,7 @@ class RoundState:
             fallbacks=tuple(self.fallbacks),
             rebindings=tuple(
                 rebinding
-                for rebinding in rebindings(self.engine, self.snapshot.holding)
+                for rebinding in self.held.rebindings()
                 if rebinding.job_id not in self.preemptions
             ),
             rejections=tuple(self.rejections[job_id] for job_id in sorted(self.rejections)),
@@ -278,6 +280,8 @@ class RoundState:
         if answer.plan.wake is not None and answer.plan.wake > self.snapshot.now:
             self.wakes.append(answer.plan.wake)
         plan = with_reverts(view, answer.plan)
+        if self.grown is None:  # no job has started yet
+            self.grown = self.use.copy()
         plan = grown_within_caps(view, plan, self.grown, self.holding, vc)
         orders = orders_of(view, plan, waiting)
         self.reasons.update(orders.reasons)
@@ -311,8 +315,8 @@ class RoundState:
 
     def _within_caps(self, job: QueuedJob) -> QueuedJob:
         """Resize an elastic job to the largest size that caps allow of its policy's allocation."""
-        vc, known = self.vcs[job.vc], self.snapshot.known.get(job.id)
-        if known is None or is_plain(vc):
+        known = self.snapshot.known.get(job.id)
+        if known is None or is_plain(vc := self.vcs[job.vc]):
             return job  # first in, first out knows gangs alone
         left = self.use.left(job, vc)
         if left is None or left >= job.demand.devices:

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 from scheduling.core.cells import CellEngine
@@ -23,16 +23,17 @@ from scheduling.core.values import ClusterSnapshot, HoldingJob, JobFacts, Queued
 NOTHING_KNOWN: Final = JobFacts()
 
 
-@dataclass(frozen=True, slots=True)
 class VirtualClusterViews:
     """Builds views of one snapshot; ``engine`` contains its running jobs only."""
 
-    snapshot: ClusterSnapshot
-    engine: CellEngine
+    def __init__(self, snapshot: ClusterSnapshot, engine: CellEngine) -> None:
+        self.snapshot = snapshot
+        self.engine = engine
 
     def plain(self, vc: VcFacts, waiting: Iterable[QueuedJob]) -> Snapshot:
         """Build the view with gangs and arrival order only, as first in, first out needs it."""
-        jobs = [*(_waiting(job) for job in waiting), *(_running(job) for job in self._held_in(vc))]
+        jobs = [_waiting(job, NOTHING_KNOWN) for job in waiting]
+        jobs += [_running(job, NOTHING_KNOWN, None) for job in self._held_in(vc)]
         return self._view(
             vc, jobs, Pool(capacity=guaranteed_devices(self.engine, vc.name)), LINEAR
         )
@@ -42,23 +43,19 @@ class VirtualClusterViews:
         from scheduling.core.performance.live import LiveModel  # noqa: PLC0415  brings NumPy
 
         known = self.snapshot.known
-        jobs = [_told(_waiting(job), known.get(job.id, NOTHING_KNOWN)) for job in waiting]
+        jobs = [_waiting(job, known.get(job.id, NOTHING_KNOWN)) for job in waiting]
         borrowed: Counter[str] = Counter()
         for job in self._held_in(vc):
             alloc = self._alloc(job)
-            jobs.append(
-                replace(
-                    _told(_running(job), known.get(job.id, NOTHING_KNOWN)),
-                    alloc=alloc if alloc.parts else None,
-                )
-            )
+            facts = known.get(job.id, NOTHING_KNOWN)
+            jobs.append(_running(job, facts, alloc if alloc.parts else None))
             if borrowed_devices(self.engine, job):
                 borrowed.update({part.type or "": part.n for part in alloc.parts})
         model = LiveModel(jobs, known)
         pool = Pool(
             capacity=guaranteed_devices(self.engine, vc.name),
-            borrow=borrowed + self._idle(),
-            types=_types(self.engine, model.speeds, self.snapshot.device_memory),
+            borrow=borrowed + self._idle,
+            types=_types(self._sizes, model.speeds, self.snapshot.device_memory),
         )
         return self._view(vc, jobs, pool, model)
 
@@ -73,8 +70,19 @@ class VirtualClusterViews:
             model=model,
         )
 
-    def _held_in(self, vc: VcFacts) -> Iterable[HoldingJob]:
-        return (job for job in self.snapshot.holding if job.vc == vc.id)
+    def _held_in(self, vc: VcFacts) -> Sequence[HoldingJob]:
+        return self._held.get(vc.id, ())
+
+    @cached_property
+    def _held(self) -> Mapping[int, Sequence[HoldingJob]]:
+        found: dict[int, list[HoldingJob]] = defaultdict(list)
+        for job in self.snapshot.holding:
+            found[job.vc].append(job)
+        return found
+
+    @cached_property
+    def _sizes(self) -> Mapping[str, tuple[int, int]]:
+        return _sizes_of(self.engine)
 
     def _alloc(self, job: HoldingJob) -> Alloc:
         """Return the allocation of a running job by member, or by type if one is on several."""
@@ -97,6 +105,7 @@ class VirtualClusterViews:
         # A device that left the cluster under its job.
         return topology.chains[place[0]].leaf_type if place is not None else ""
 
+    @cached_property
     def _idle(self) -> Counter[str]:
         """Return the healthy free devices, by type."""
         topology = self.engine.topology
@@ -118,40 +127,39 @@ class VirtualClusterViews:
         return +free
 
 
-def _waiting(job: QueuedJob) -> PolicyJob:
+def _waiting(job: QueuedJob, known: JobFacts) -> PolicyJob:
     return PolicyJob(
         id=job.id,
         owner=job.owner,
         priority=job.priority,
         job_class=job.job_class,
         submitted=job.submitted,
-        demand=job.demand,
+        demand=known.asked or job.demand,
         phase=JobPhase.QUEUED,
         since=job.submitted,
+        terms=known.terms,
+        facts=known.facts,
     )
 
 
-def _running(job: HoldingJob) -> PolicyJob:
+def _running(job: HoldingJob, known: JobFacts, alloc: Alloc | None) -> PolicyJob:
     return PolicyJob(
         id=job.id,
         owner=job.owner,
         priority=job.priority,
         job_class=job.job_class,
         submitted=job.submitted,
-        demand=job.demand,
+        demand=known.asked or job.demand,
         phase=JobPhase.LEAVING if job.leaving else JobPhase.RUNNING,
         since=job.since,
+        alloc=alloc,
+        terms=known.terms,
+        facts=known.facts,
     )
 
 
-def _told(job: PolicyJob, known: JobFacts) -> PolicyJob:
-    return replace(job, demand=known.asked or job.demand, terms=known.terms, facts=known.facts)
-
-
-def _types(
-    engine: CellEngine, speeds: Mapping[str, float], memory: Mapping[str, int]
-) -> Mapping[str, TypeInfo]:
-    """Return nodes of each type, devices of the largest node, memory, and observed speed."""
+def _sizes_of(engine: CellEngine) -> Mapping[str, tuple[int, int]]:
+    """Return the number of nodes of each type, and the devices of its largest node."""
     nodes: Counter[str] = Counter()
     largest: dict[str, int] = {}
     for chain in engine.topology.chains.values():
@@ -159,12 +167,19 @@ def _types(
         nodes[chain.leaf_type] += len(on_node)
         most = max(on_node.values(), default=1)
         largest[chain.leaf_type] = max(largest.get(chain.leaf_type, 1), most)
+    return {kind: (n, largest[kind]) for kind, n in nodes.items()}
+
+
+def _types(
+    sizes: Mapping[str, tuple[int, int]], speeds: Mapping[str, float], memory: Mapping[str, int]
+) -> Mapping[str, TypeInfo]:
+    """Return nodes of each type, devices of the largest node, memory, and observed speed."""
     return {
         kind: TypeInfo(
-            nodes=n,
-            node_devices=largest[kind],
+            nodes=nodes,
+            node_devices=largest,
             memory=memory.get(kind),
             speed=speeds.get(kind, 1.0),
         )
-        for kind, n in nodes.items()
+        for kind, (nodes, largest) in sizes.items()
     }

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
+from scheduling.core.cells import CellEngine
 from scheduling.core.policies import make_policy
 from scheduling.core.policies.base import TimeLimit
 from scheduling.core.round.decide import decide
@@ -151,6 +152,11 @@ class SimulatedCluster:
         return not self.waiting and not (self._ticks and self.holding)
 
     @property
+    def engine(self) -> CellEngine:
+        """The cell engine with all devices of the jobs."""
+        return self._jobs.engine
+
+    @property
     def record(self) -> SimulationRecord:
         """The results so far."""
         return self._jobs.record
@@ -189,6 +195,7 @@ class SimulatedCluster:
             limit=self._limit,
             make=self._make,
             engine=self._jobs.engine,
+            cache=self._jobs.cache,
             trials=0,
             explain=(),
         )
@@ -199,6 +206,8 @@ class SimulatedCluster:
             self._own_nodes(start)
         self._jobs.apply(result)
         for vc_id, state in result.policy_states.items():
+            if state is self._vcs[vc_id].policy_state:
+                continue
             self._vcs[vc_id] = replace(self._vcs[vc_id], policy_state=state)
         if result.wake is not None:
             self._clock.add(result.wake, EventKind.WAKE)

@@ -1,11 +1,10 @@
-"""Held devices in the engine of a simulation: release, health, rebinding, cost of eviction."""
+"""Held devices in the engine of a simulation: release, health and rebinding."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from scheduling.core.cells import CellEngine, ClusterSpec
-from scheduling.core.jobspec import JobClass
 from scheduling.core.round.engine_setup import empty_engine
 from scheduling.core.round.gang_requests import group_name, parts_of
 from scheduling.core.simulation.speedup import HeldShape
@@ -14,7 +13,6 @@ from scheduling.core.values import (
     HeldLeaf,
     HoldingJob,
     NodeFacts,
-    QueuedJob,
     Rebinding,
 )
 
@@ -115,27 +113,3 @@ def rebound(engine: CellEngine, held: HoldingJob, rebinding: Rebinding) -> Holdi
         tuple(virtual.get(leaf.address, leaf) for leaf in leaves) for leaves in held.members
     )
     return replace(held, members=members)
-
-
-def refresh_stakes(
-    engine: CellEngine, waiting: Iterable[QueuedJob], holding: Iterable[HoldingJob], now: float
-) -> None:
-    """Set the work that evictions would lose, as a live round does when it restores its engine.
-
-    Only gangs that a waiting job may evict are updated.
-    """
-    highest: dict[int, int] = {}
-    for job in waiting:
-        if job.job_class is not JobClass.OPPORTUNISTIC:
-            highest[job.vc] = max(job.priority, highest.get(job.vc, -1))
-    if not highest:
-        return
-    for held in holding:
-        for part in range(len(parts_of(held.demand))):
-            gang = engine.gangs.get(group_name(held.id, part))
-            # A guaranteed gang leaves only for higher priorities of its virtual cluster.
-            if gang is None or (gang.guaranteed and highest.get(held.vc, -1) <= held.priority):
-                continue
-            stake = held.at_stake(now)
-            if gang.request.at_stake != stake:
-                gang.request = replace(gang.request, at_stake=stake)

@@ -8,12 +8,13 @@ from typing import Final
 from scheduling.core.cells import CellEngine
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.round.claims import groups_of
+from scheduling.core.round.decision_cache import DecisionCache
 from scheduling.core.round.engine_setup import engine_for
 from scheduling.core.round.gang_requests import group_name, parts_of
 from scheduling.core.round.gates import next_opening
 from scheduling.core.simulation.clock import EventClock, EventKind
 from scheduling.core.simulation.facts import after_restart, after_run, while_running
-from scheduling.core.simulation.held_devices import rebound, refresh_stakes, release, shape_of
+from scheduling.core.simulation.held_devices import rebound, release, shape_of
 from scheduling.core.simulation.jobs import JobProgress, Overhead
 from scheduling.core.simulation.record import SimulationRecord
 from scheduling.core.simulation.speedup import HeldShape, Speedup, proportional
@@ -52,6 +53,7 @@ class JobTable:
         known: facts of jobs.
         observes: whether facts are updated, since a policy reads them.
         devices: number of held devices.
+        cache: facts of earlier decisions.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class JobTable:
         self.devices = sum(job.devices for job in snapshot.holding)
         self.engine: CellEngine = engine_for(snapshot)
         self._numbered: int | None = None
+        self.cache = DecisionCache()
         self._clock, self._remaining, self._grace = clock, remaining, grace
         self._speedup, self._overhead, self._steps = speedup, overhead, steps
         self._began = snapshot.now
@@ -129,8 +132,7 @@ class JobTable:
             if not self.engine.renumber(self._groups()):
                 return False
             self._numbered = self.engine.version
-        now = self._clock.now
-        refresh_stakes(self.engine, self.waiting.values(), self.holding.values(), now)
+        self.engine.set_now(self._clock.now)
         if self.engine.return_to_guaranteed():
             self._numbered = None
         return True
@@ -138,6 +140,7 @@ class JobTable:
     def restore_engine(self, snapshot: ClusterSnapshot) -> None:
         """Restore the engine as a live round does."""
         self.engine = engine_for(snapshot)
+        self.engine.set_now(self._clock.now)
         self._numbered = None
 
     def observe(self) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scheduling.core.jobspec import Demand
 from scheduling.core.policies import make_policy
 from scheduling.core.round.engine_setup import engine_for
-from scheduling.core.round.placement import Questions
+from scheduling.core.round.placement import question_of
 from scheduling.core.round.policy_answers import ask, orders_of, plain_order
 from scheduling.core.round.vc_views import VirtualClusterViews
 from tests.factories.rounds import VISION, cluster_snapshot, queued_job
@@ -50,7 +50,7 @@ def test_any_other_policy_is_asked_and_a_wrong_parameter_is_told():
 
 
 def test_jobs_ask_the_same_if_all_that_a_refusal_depends_on_is_equal():
-    questions, first = Questions(), queued_job(1, devices=2)
+    first = queued_job(1, devices=2)
     alike = replace(queued_job(2), demand=Demand(members=(replace(first.demand.members[0]),)))
     others = [
         queued_job(3, devices=4),
@@ -59,8 +59,8 @@ def test_jobs_ask_the_same_if_all_that_a_refusal_depends_on_is_equal():
         replace(queued_job(6, devices=2), vc=2),
     ]
 
-    asked = questions.of(first)
+    asked = question_of(first)
 
     assert alike.demand is not first.demand
-    assert questions.of(alike) == asked
-    assert all(questions.of(other) != asked for other in others)
+    assert question_of(alike) == asked
+    assert all(question_of(other) != asked for other in others)

@@ -110,6 +110,7 @@ def check(seed):
         assert warm.preemptions == restored.preemptions, seed
         assert warm.rebindings == restored.rebindings, seed
         assert warm.rejections == restored.rejections, seed
+        assert warm.policy_states == restored.policy_states, seed
         due = world.next_time()
         if due is None:
             return
