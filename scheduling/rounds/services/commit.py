@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -110,9 +110,13 @@ QUEUED: Final = JobState.QUEUED.value
 
 # The cost of a CASE expression with one branch per job grows with the square of their number.
 # PostgreSQL reads all rows from one parameter. SQLite runs in this process, so one prepared
-# statement is executed for each row.
+# statement is executed for each row. SQLite updates the index of a column that is set, also to its
+# former value, so an unchanged code is not set.
 _SQLITE: Final = """
-    UPDATE {table} SET reason_code = %s, reason_text = %s, reason = %s WHERE id = %s AND state = %s
+    UPDATE {table} SET reason_text = %s, reason = %s, reason_code = %s WHERE id = %s AND state = %s
+"""
+_SQLITE_SAME_CODE: Final = """
+    UPDATE {table} SET reason_text = %s, reason = %s WHERE id = %s AND state = %s
 """
 _POSTGRESQL: Final = """
     UPDATE {table} SET reason_code = new.code, reason_text = new.text, reason = new.detail
@@ -121,12 +125,18 @@ _POSTGRESQL: Final = """
 """
 
 
-def store_reasons(reasons: Mapping[int, Reason], details: Mapping[int, Mapping[str, Any]]) -> None:
+def store_reasons(
+    reasons: Mapping[int, Reason],
+    details: Mapping[int, Mapping[str, Any]],
+    *,
+    same_code: Container[int] = frozenset(),
+) -> None:
     """Write the reason of each job that is still queued.
 
     Args:
         reasons: by job id; jobs with the same reason share one object, which is encoded once.
         details: ``reason_detail`` of each, by ``id`` of the reason.
+        same_code: jobs whose stored reason has the same code; only rounds write codes.
     """
     if not reasons:
         return
@@ -135,16 +145,24 @@ def store_reasons(reasons: Mapping[int, Reason], details: Mapping[int, Mapping[s
     with connection.cursor() as cursor:
         if connection.vendor == "sqlite":
             encoded = {
-                key: (
-                    reason.code.value,
-                    reason.text[:MAX_TEXT],
-                    canonical_json(details[key]).decode(),
-                )
+                key: (reason.text[:MAX_TEXT], canonical_json(details[key]).decode())
                 for key, reason in unique.items()
             }
             cursor.executemany(
+                _SQLITE_SAME_CODE.format(table=table),
+                [
+                    (*encoded[id(reason)], job_id, QUEUED)
+                    for job_id, reason in reasons.items()
+                    if job_id in same_code
+                ],
+            )
+            cursor.executemany(
                 _SQLITE.format(table=table),
-                [(*encoded[id(reason)], job_id, QUEUED) for job_id, reason in reasons.items()],
+                [
+                    (*encoded[id(reason)], reason.code.value, job_id, QUEUED)
+                    for job_id, reason in reasons.items()
+                    if job_id not in same_code
+                ],
             )
         else:
             spelled = {

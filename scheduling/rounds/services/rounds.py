@@ -220,7 +220,7 @@ def _write_reasons(reading: Reading, result: RoundResult) -> bool:
     spelled: dict[int, StoredReason] = {}
     unchanged: dict[tuple[int, int], bool] = {}
     changed: dict[int, Reason] = {}
-    new_waits = False
+    same_code: set[int] = set()
     for job_id, reason in result.reasons.items():
         wanted = spelled.get(id(reason))
         if wanted is None:
@@ -233,9 +233,10 @@ def _write_reasons(reading: Reading, result: RoundResult) -> bool:
             unchanged[pair] = before == wanted
         if not unchanged[pair]:
             changed[job_id] = reason
-            new_waits = new_waits or before is None or before.code != wanted.code
-    store_reasons(changed, {key: one.detail for key, one in spelled.items()})
-    return new_waits
+            if before is not None and before.code == wanted.code:
+                same_code.add(job_id)
+    store_reasons(changed, {key: one.detail for key, one in spelled.items()}, same_code=same_code)
+    return len(same_code) < len(changed)
 
 
 def _write_policy_states(reading: Reading, result: RoundResult) -> None:

@@ -6,10 +6,11 @@ can share them.
 """
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
+from operator import itemgetter
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from django.db.models import QuerySet, TextField
@@ -20,8 +21,9 @@ from scheduling.core.lifecycle import JobState
 from scheduling.core.round.claims import read_claims
 from scheduling.core.values import HeldLeaf, HoldingJob, QueuedJob
 from scheduling.jobs.models import Job
+from tessera.reasons import ReasonCode
 
-Key = TypeVar("Key", bound=Hashable)
+Key = TypeVar("Key", bound=tuple[Any, ...])
 Value = TypeVar("Value")
 
 LEAVING: Final = frozenset({JobState.PREEMPTING.value, JobState.STOPPING.value})
@@ -64,7 +66,6 @@ class LiveJobRow(NamedTuple):
     job_class: str
     state: str
     held_text: str
-    reason_code: str
     demand_text: str
     submitted_at_text: str
     state_since_text: str
@@ -72,38 +73,54 @@ class LiveJobRow(NamedTuple):
     backoff_until_text: str | None
     saved_at_text: str | None
     excluded_nodes_text: str
+    reason_code: str
     reason_json: str
 
 
-_WaitingKey = tuple[LiveJobRow, int | None, tuple[tuple[int, str], ...], int | None]
+_Facts = tuple[Any, ...]
+"""A row without its reason, which may change in each round."""
+_FACTS: Final = -2
+_WITH_VICTIMS: Final = frozenset({"", ReasonCode.WAITING_VICTIM_CHECKPOINT.value})
+"""Codes of reasons with victims or claims, which ``QueuedJob`` contains."""
+_WaitingKey = tuple[_Facts, str, int | None, tuple[tuple[int, str], ...], int | None]
 Leaves = tuple[tuple[tuple[str, str], ...], ...]
 """Devices of a job, by member: addresses of physical leaves and of the virtual ones."""
-_HoldingKey = tuple[LiveJobRow, int | None, Leaves]
+_HoldingKey = tuple[_Facts, int | None, Leaves]
 
 
 def live_rows(using: str) -> list[LiveJobRow]:
     """Return the rows of all live jobs in ascending order of IDs."""
-    jobs: QuerySet[Job] = Job.objects.unscoped().using(using).live().order_by("id")
+    # An order in SQL would copy all columns into a temporary index.
+    jobs: QuerySet[Job] = Job.objects.unscoped().using(using).live().order_by()
     texts = {name: Cast(column, TextField()) for name, column in _TEXTS.items()}
-    rows = jobs.annotate(**texts)
-    return [LiveJobRow._make(row) for row in rows.values_list(*LiveJobRow._fields)]
+    rows = jobs.annotate(**texts).values_list(*LiveJobRow._fields)
+    found = list(map(partial(tuple.__new__, LiveJobRow), rows))
+    found.sort(key=itemgetter(0))
+    return found
 
 
 class Remembered(Generic[Key, Value]):
-    """Cache of values by key; each use drops all keys that it does not request."""
+    """Cache of one value for each job; each use drops all jobs that it does not request."""
 
     def __init__(self, make: Callable[[Key], Value]) -> None:
         self._make = make
-        self._known: Mapping[Key, Value] = {}
+        self._known: Mapping[int, tuple[Key, Value]] = {}
 
     def of(self, keys: Iterable[Key]) -> tuple[Value, ...]:
-        """Return the value of each key in the order of the keys, which must be distinct."""
+        """Return the value of each key in the order of the keys.
+
+        The first item of a key is a row that begins with the ID of its job. IDs are looked up,
+        since the hash of a row takes longer than a comparison.
+        """
         before, now = self._known, {}
         for key in keys:
-            value = before.get(key)
-            now[key] = self._make(key) if value is None else value
+            job_id = key[0][0]
+            known = before.get(job_id)
+            if known is None or known[0] != key:
+                known = key, self._make(key)
+            now[job_id] = known
         self._known = now
-        return tuple(now.values())
+        return tuple([value for _, value in now.values()])
 
 
 def queued_jobs(
@@ -122,8 +139,9 @@ def queued_jobs(
     """
     return _QUEUED.of(
         (
-            row,
-            caps.get((row.tenant_id, row.owner_id)),
+            row[:_FACTS],
+            row.reason_json if row.reason_code in _WITH_VICTIMS else "{}",
+            caps.get((row.tenant_id, row.owner_id)) if caps else None,
             tuple(after.get(row.id, ())),
             turns.get(row.id),
         )
@@ -152,7 +170,8 @@ def holding_jobs(
         leases: leaves by member, by job.
     """
     return _HOLDING.of(
-        (row, caps.get((row.tenant_id, row.owner_id)), leases.get(row.id, ())) for row in rows
+        (row[:_FACTS], caps.get((row.tenant_id, row.owner_id)), leases.get(row.id, ()))
+        for row in rows
     )
 
 
@@ -163,7 +182,8 @@ def stored_reason(code: str, detail: str) -> StoredReason:
 
 
 def _queued(key: _WaitingKey) -> QueuedJob:
-    row, cap, waits_for, turn_of = key
+    facts, reason, cap, waits_for, turn_of = key
+    row = LiveJobRow._make((*facts, "", reason))
     return QueuedJob(
         id=row.id,
         vc=row.virtual_cluster_id,
@@ -188,7 +208,8 @@ def _queued(key: _WaitingKey) -> QueuedJob:
 
 
 def _holding(key: _HoldingKey) -> HoldingJob:
-    row, cap, members = key
+    facts, cap, members = key
+    row = LiveJobRow._make((*facts, "", ""))
     return HoldingJob(
         id=row.id,
         vc=row.virtual_cluster_id,
