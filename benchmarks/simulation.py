@@ -64,19 +64,18 @@ LIVE = {
 
 def measure(policy: str = "fifo") -> Iterator[dict[str, Any]]:
     """Yield all entries, as in ``results/latest.json``, as soon as they are known."""
-    quarter = replace(LARGE, jobs=LARGE.jobs // 4)
-    for name, size in (
-        ("week_64_devices", WEEKLY),
-        ("2.5k_jobs_2k_devices", quarter),
-        ("10k_jobs_2k_devices", LARGE),
-    ):
-        seconds, rounds, most = trace_time(cluster_of(size, policy))
+    for name, size in (("week_64_devices", WEEKLY), ("10k_jobs_2k_devices", LARGE)):
+        seconds, most = trace_times(cluster_of(size, policy))
+        events = len(seconds)
         what = f"{size.jobs} jobs on {size.nodes * 8} devices at {LOAD:.0%} load, {policy}"
-        context = f"{what}; {rounds} events, at most {most} live jobs"
-        yield entry(f"simulation_{name}", seconds, "s", "lower", context)
-        yield entry(
-            f"simulation_event_{name}", seconds / rounds * 1e3, "ms", "lower", f"mean of {context}"
-        )
+        context = f"{what}; {events} events, at most {most} live jobs"
+        yield entry(f"simulation_{name}", sum(seconds), "s", "lower", context)
+        mean = sum(seconds) / events * 1e3
+        yield entry(f"simulation_event_{name}", mean, "ms", "lower", f"mean of {context}")
+        second, third = (seconds[events * n // 4 : events * (n + 1) // 4] for n in (1, 2))
+        ratio = sum(third) / sum(second)
+        what = f"third quarter of the events relative to the second; {what}"
+        yield entry(f"simulation_growth_{name}", ratio, "ratio", "lower", what)
     for live, size in LIVE.items():
         world = cluster_of(size, policy, first=live)
         world.decide()
@@ -91,13 +90,15 @@ def measure(policy: str = "fifo") -> Iterator[dict[str, Any]]:
         yield entry(f"simulation_event_{live}_live", value, "ms", "lower", context)
 
 
-def trace_time(world: SimulatedCluster) -> tuple[float, int, int]:
-    """Return the processor time of a whole simulation, its events, and its most live jobs."""
-    most, begun = 0, time.process_time()
+def trace_times(world: SimulatedCluster) -> tuple[list[float], int]:
+    """Return the processor time of each event of a whole simulation, and its most live jobs."""
+    seconds, most, begun = [], 0, time.process_time()
     world.decide()
     while step(world):
         most = max(most, len(world.holding) + len(world.waiting))
-    return time.process_time() - begun, world.record.rounds, most
+        seconds.append((ended := time.process_time()) - begun)
+        begun = ended
+    return seconds, most
 
 
 def step(world: SimulatedCluster) -> bool:

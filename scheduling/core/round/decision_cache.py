@@ -42,22 +42,19 @@ class HeldJobs:
 
     def update(self, holding: Sequence[HoldingJob]) -> None:
         """Take over the running jobs; a job with other devices is another object."""
-        changes = self.engine.quota_changes
+        known, before, changes = self._known, self.jobs, self.engine.quota_changes
         if changes != self._quota_changes:
-            self._quota_changes, self.use = changes, DeviceUse()
-            self._known.clear()
+            self._quota_changes, self.use, before = changes, DeviceUse(), {}
+            known.clear()
             self._disagreeing.clear()
-        known = self._known
-        self.jobs = {job.id: job for job in holding}
-        for job_id, job in self.jobs.items():
-            held = known.get(job_id)
-            if held is None or held.job is not job:
-                if held is not None:
-                    self._remove(held)
-                self._add(job)
-        if len(known) > len(self.jobs):
-            for held in [one for job_id, one in known.items() if job_id not in self.jobs]:
-                self._remove(held)
+        self.jobs = jobs = {job.id: job for job in holding}
+        for job in [job for job_id, job in jobs.items() if before.get(job_id) is not job]:
+            if job.id in known:
+                self._remove(known[job.id])
+            self._add(job)
+        if len(known) > len(jobs):
+            for job_id in known.keys() - jobs.keys():
+                self._remove(known[job_id])
 
     def rebindings(self) -> Iterator[Rebinding]:
         """Yield running jobs whose leases and engine disagree about the guarantee."""
