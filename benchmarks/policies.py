@@ -4,25 +4,31 @@ Measured in processor time of this process, over rounds before which a job came 
 changed. The workloads and profiles are those of Sia's artefact, below ``TESSERA_SHARED``
 (``../shared`` unless it is set); without them nothing is measured.
 
-    python -m benchmarks.policies [--scale K ...] [--plans [POLICY ...]]
+    python -m benchmarks.policies [--scale K ...] [--plans [POLICY ...]] [--compare [SEED ...]]
 
-One decision of every policy over 2,000 jobs is measured without them (``policy_plans``).
+``--compare`` simulates complete workloads and prints outcomes of ``tessera`` over those of
+``sia``: on the published workloads, or for each seed on one of each set, drawn from its jobs and
+arrival times. One decision of every policy over 2,000 jobs is measured without them
+(``policy_plans``).
 """
 
 import argparse
 import json
 import os
+import random
 import resource
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
 
 from benchmarks.policy_plans import BUDGET, DEVICES, JOBS, large_view, plan_seconds
 from benchmarks.reproductions.driver import simulate
@@ -34,6 +40,7 @@ from scheduling.core.policies.sia import Sia
 from scheduling.core.policy_interface import Snapshot
 from scheduling.core.simulation.setups import Setup
 from scheduling.core.workloads.clusters import read_cluster
+from scheduling.core.workloads.traces import NO_KNOWLEDGE, Knowledge, Trace
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("TESSERA_SHARED", ROOT.parent / "shared")) / "data" / "sia"
@@ -43,6 +50,15 @@ SCALES: Mapping[int, float] = {1: 8.0, 2: 1.0, 8: 1.0, 32: 1.0, 256: 0.2}
 RUSH = {256: 2.5}
 #: Interval in rounds at which HiGHS solves the same program as a whole, if in time.
 COMPARED = {1: 20, 2: 5, 8: 5, 32: 5}
+
+#: What ``tessera`` knows in each comparison; ``sia`` only knows the job's own observations.
+SETTINGS: Final = {
+    "blind": NO_KNOWLEDGE,
+    "sizes": Knowledge(size_aware=True, shared_history=True),
+}
+#: Seconds by which a drawn arrival may differ from a published one, and samples of the interval.
+_JITTER: Final = 120.0
+_RESAMPLED: Final = 2_000
 
 Entry = dict[str, Any]
 
@@ -60,7 +76,7 @@ class Rounds:
 
 def rounds(scale: int, hours: float) -> Rounds:
     """Sia on ``scale`` copies of the cluster and of a workload, for ``hours`` hours."""
-    world = _world("saturn", scale)
+    world = _world(_published("saturn", 1), scale)
     policy, measured = Sia(), Rounds()
     while not world.finished:
         at = world.next_time(None)
@@ -148,7 +164,7 @@ def decision(policy: str) -> Entry:
 def workload(policy: str) -> Entry:
     """One workload of 160 jobs, to the end."""
     result = simulate(
-        _world("philly", 1),
+        _world(_published("philly", 1), 1),
         make_policy(policy, {}),
         rules="sia",
         workload="philly-1",
@@ -160,22 +176,119 @@ def workload(policy: str) -> Entry:
     return _entry(f"simulate_philly_{policy}", result.wall_seconds, "s", context)
 
 
-def _world(trace: str, scale: int) -> SiaWorld:
-    """The first workload of a set, every job ``scale`` times at the same instant."""
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One simulated workload: completion times and makespan in hours, restarts, fairness."""
+
+    hours: tuple[float, ...]
+    makespan: float
+    restarts: float
+    unfairness: float
+
+    @property
+    def mean(self) -> float:
+        return statistics.mean(self.hours)
+
+
+def compare(seeds: Sequence[int]) -> list[Entry]:
+    """Compare ``tessera`` with ``sia`` on the published workloads, or on two per seed."""
+    traces = [
+        _drawn(kind, seed) if seeds else _published(kind, seed)
+        for seed in seeds or (1, 2, 3)
+        for kind in ("philly", "saturn")
+    ]
+    peers = [_outcome("sia", trace, NO_KNOWLEDGE) for trace in traces]
+    found = []
+    for setting, knowledge in SETTINGS.items():
+        ours = [_outcome("tessera", trace, knowledge) for trace in traces]
+        found += _compared(setting, [trace.name for trace in traces], ours, peers)
+    return found
+
+
+def _compared(
+    setting: str, names: Sequence[str], ours: Sequence[Outcome], peers: Sequence[Outcome]
+) -> list[Entry]:
+    """Relate outcomes of one setting to those of ``sia``, with each workload in the context."""
+
+    def ratios(read: Callable[[Outcome], float]) -> list[float]:
+        return [read(own) / read(peer) for own, peer in zip(ours, peers, strict=True)]
+
+    def each(values: Sequence[float]) -> dict[str, float]:
+        return {name: round(value, 3) for name, value in zip(names, values, strict=True)}
+
+    means, makespans = ratios(lambda one: one.mean), ratios(lambda one: one.makespan)
+    tails = ratios(lambda one: float(np.percentile(one.hours, 99)))
+    own, peer = (np.array([hour for one in some for hour in one.hours]) for some in (ours, peers))
+    restarts, unfair = [one.restarts for one in ours], [one.unfairness for one in ours]
+    tail = float(np.percentile(own, 99) / np.percentile(peer, 99))
+    name = f"tessera_{setting}"
+    return [
+        _entry(f"{name}_mean", statistics.mean(means), "of sia", each(means)),
+        _entry(f"{name}_p99", tail, "of sia", {**each(tails), "interval": _interval(own, peer)}),
+        _entry(f"{name}_makespan", statistics.mean(makespans), "of sia", each(makespans)),
+        _entry(f"{name}_restarts", statistics.mean(restarts), "per job", each(restarts)),
+        _entry(f"{name}_unfairness", max(unfair), "worst", each(unfair)),
+    ]
+
+
+def _interval(own: Any, peer: Any) -> list[float]:
+    """Bootstrap the ratio of 99th percentiles over pairs of jobs: 2.5 % and 97.5 %."""
+    picks = np.random.default_rng(0).integers(0, len(own), (_RESAMPLED, len(own)))
+    ratios = np.percentile(own[picks], 99, axis=1) / np.percentile(peer[picks], 99, axis=1)
+    return [round(float(value), 3) for value in np.percentile(ratios, [2.5, 97.5])]
+
+
+def _outcome(policy: str, trace: Trace, knowledge: Knowledge) -> Outcome:
+    result = simulate(
+        _world(trace, 1, knowledge),
+        make_policy(policy, {}),
+        rules="sia",
+        workload=trace.name,
+        timer=time.process_time,
+    )
+    document = result.to_json()
+    return Outcome(
+        hours=tuple(seconds / 3600.0 for seconds in result.jcts),
+        makespan=document["makespan_h"],
+        restarts=document["avg_restarts"],
+        unfairness=document["worst_ftf"],
+    )
+
+
+def _published(kind: str, number: int) -> Trace:
+    path = SHARED / "workloads" / kind / f"workload-{number}.csv"
+    return replace(read_sia(path.read_text(), path.name), name=f"{kind}-{number}")
+
+
+def _drawn(kind: str, seed: int) -> Trace:
+    """Draw as many jobs as in a published workload, and their arrivals, with replacement."""
+    published = [_published(kind, number) for number in (1, 2, 3)]
+    pool = [job for trace in published for job in trace.jobs]
+    chance = random.Random(f"{kind} {seed}")
+    times = sorted(
+        max(0.0, round(chance.choice(pool).submitted + chance.uniform(-_JITTER, _JITTER)))
+        for _job in published[0].jobs
+    )
+    drawn = [replace(chance.choice(pool), submitted=at) for at in times]
+    jobs = [replace(job, name=f"{job.application}-{row}") for row, job in enumerate(drawn)]
+    return replace(published[0], name=f"{kind}-drawn-{seed}", jobs=tuple(jobs))
+
+
+def _world(trace: Trace, scale: int, knowledge: Knowledge = NO_KNOWLEDGE) -> SiaWorld:
+    """Repeat every job of a workload ``scale`` times at the same instant."""
     horizon = SCALES[scale] * 3600.0 if scale in RUSH else float("inf")
-    path = SHARED / "workloads" / trace / "workload-1.csv"
-    read = read_sia(path.read_text(), path.name)
     jobs = tuple(
         replace(job, name=f"{job.name}-{copy}", submitted=job.submitted / RUSH.get(scale, 1.0))
-        for job in read.jobs
+        for job in trace.jobs
         for copy in range(scale)
         if job.submitted / RUSH.get(scale, 1.0) <= horizon
     )
     return SiaWorld(
         Setup(
-            trace=replace(read, jobs=jobs),
+            trace=replace(trace, jobs=jobs),
             cluster=read_cluster(f"aws:{6 * scale}x4,dgx-ext:{2 * scale}x8,rtx:{3 * scale}x8"),
             files=_profile,
+            knowledge=knowledge,
         )
     )
 
@@ -216,12 +329,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=int, nargs="*", choices=SCALES, metavar="K")
     parser.add_argument("--plans", nargs="*", choices=sorted(POLICIES), metavar="POLICY")
+    parser.add_argument("--compare", type=int, nargs="*", metavar="SEED")
     options = parser.parse_args()
     if options.plans is not None:
         _write_decisions(options.plans)
         return
     if not SHARED.is_dir():
         sys.stderr.write(f"policies: no workloads in {SHARED}; TESSERA_SHARED says where\n")
+        return
+    if options.compare is not None:
+        for entry in compare(options.compare):
+            sys.stdout.write(json.dumps(entry) + "\n")
         return
     if options.scale is not None:
         for scale in options.scale:
