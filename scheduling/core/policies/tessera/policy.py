@@ -19,6 +19,7 @@ from scheduling.core.policies.tessera.columns import (
     columns_of,
     predicted_rates,
 )
+from scheduling.core.policies.tessera.prices import Prices, value_work
 from scheduling.core.policies.tessera.worth import (
     JobStanding,
     believed,
@@ -44,8 +45,12 @@ class Tessera:
     """Chooses each job's device type and size for early completion, without starvation.
 
     Attributes:
-        power: power of the speed in the objective.
-        order: exponent of the remaining work.
+        value: ``prices``: work is valued at prices of devices; ``time``: by the powers of speed
+            and remaining work.
+        spell: seconds for which current prices last; later the usual ones apply.
+        tilt: exponent of the remaining time in the weight at prices.
+        power: power of the speed in the objective, by time.
+        order: exponent of the remaining work, by time.
         belief: factor on a guess of the remaining work.
         horizon: seconds over which a restart must pay.
         trust: spans of the horizon that are added to a job's own time between restarts.
@@ -63,6 +68,9 @@ class Tessera:
         gap: distance from the optimum at which the search may stop.
     """
 
+    value: str = parameter("prices", sentence("param-value"), choices=("prices", "time"))
+    spell: float = parameter(1800.0, sentence("param-spell"), low=60.0, high=86_400.0)
+    tilt: float = parameter(0.15, sentence("param-tilt"), low=0.0, high=1.0)
     power: float = parameter(0.5, sentence("param-speed-power"), low=0.1, high=1.0)
     order: float = parameter(0.5, sentence("param-work-power"), low=0.0, high=2.0)
     belief: float = parameter(0.6, sentence("param-guess-power"), low=0.0, high=1.0)
@@ -85,13 +93,12 @@ class Tessera:
     aliases: ClassVar[tuple[str, ...]] = ()
     summary: ClassVar[str] = "early completion; restarts count as lost seconds; no starvation"
     needs: ClassVar[frozenset[Need]] = frozenset({Need.GOODPUT})
-    stateless: ClassVar[bool] = True
+    stateless: ClassVar[bool] = False
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """Plan the round by an assignment problem."""
         there = present(snapshot)
-        if self.remember:
-            state = remembered(there, state)
+        after: dict[str, Any] = remembered(there, state) if self.remember else {}
         allocs = {
             job.id: job.alloc
             for job in there
@@ -100,14 +107,20 @@ class Tessera:
         jobs = [job for job in there if job.id not in allocs]
         columns = columns_of(snapshot, jobs, self.finer)
         free = _left_over(snapshot, columns, allocs)
+        prices = Prices.stored(state, columns.types)
         notes: dict[str, Any] = {}
         if jobs and columns.shapes:
-            worth = self._worths(snapshot, jobs, columns, state)
+            worth, weight = self._worths(snapshot, jobs, columns, after, prices)
             found = assign(worth, columns.uses(), free, gap=self.gap)
+            prices = prices.after(
+                found.prices / _mean_weight(weight, columns, found.choices), snapshot.round_seconds
+            )
             notes = {"gap": round(found.gap, 6), "exact": found.exact}
             for job, column in zip(jobs, found.choices.tolist(), strict=True):
                 if column >= 0:
                     allocs[job.id] = _alloc(columns.shapes[column])
+        if self.value == "prices":
+            after["prices"] = {**state.get("prices", {}), **prices.to_state()}
         order = sorted(allocs, key=lambda job_id: (-allocs[job_id].devices, job_id))
         why = {job.id: _WAITS for job in jobs if job.id not in allocs}
         plan = Plan(
@@ -116,7 +129,7 @@ class Tessera:
             why=why,
             notes=notes,
         )
-        return plan, state
+        return plan, after
 
     def _worths(
         self,
@@ -124,8 +137,9 @@ class Tessera:
         jobs: list[PolicyJob],
         columns: SizeColumns,
         state: Mapping[str, Any],
-    ) -> Floats:
-        """Compute the value of each column to each job."""
+        prices: Prices,
+    ) -> tuple[Floats, Floats]:
+        """Compute the value of each column to each job, and each job's weight."""
         rates = predicted_rates(
             snapshot,
             jobs,
@@ -152,10 +166,21 @@ class Tessera:
         fair = fair_speeds(rates.table, columns, capacity, len(jobs))
         unfair = unfairness(snapshot, jobs, JobStanding(left.steps, fair))
         weight = weights(jobs, unfair, bound=self.fairness, rise=self.rise)
-        least = np.where(rates.least > 0.0, rates.least, np.inf)
-        work = believed(left.steps / least, left.guessed, self.belief)
-        worth = worths(rates, speeds, work, power=self.power, order=self.order)
-        return weight[:, None] * worth
+        if self.value == "prices":
+            valued = value_work(rates.table, left.steps, columns, prices, self.spell)
+            tilts = valued.tilts(np.where(left.guessed, self.belief, 1.0) * self.tilt)
+            worth = (tilts * valued.step)[:, None] * speeds
+        else:
+            least = np.where(rates.least > 0.0, rates.least, np.inf)
+            work = believed(left.steps / least, left.guessed, self.belief)
+            worth = worths(rates, speeds, work, power=self.power, order=self.order)
+        return weight[:, None] * worth, weight
+
+
+def _mean_weight(weight: Floats, columns: SizeColumns, choices: Ints) -> float:
+    """Average the weights of the jobs over the devices that they get."""
+    devices = np.where(choices >= 0, columns.sizes[choices], 0)
+    return float(np.average(weight, weights=devices)) or 1.0 if devices.any() else 1.0
 
 
 def _alloc(shape: Shape) -> Alloc:

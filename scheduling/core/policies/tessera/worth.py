@@ -1,10 +1,10 @@
 """Value of each size to each job: its speed over a horizon, net of the restart.
 
-The objective of a round is the sum over jobs of ``weight * (speed / steps left) ** power``. The
-fraction is one over the completion time at the average speed over the horizon, so that short jobs
-count more, and with a power below 1 no job starves. Remaining work is declared, known from the
-application's past, or guessed: the longer a job has run, the longer it will run, so that the
-expectation grows with its finished work.
+By time, the objective of a round is the sum over jobs of ``weight * (speed / steps left) **
+power``; ``prices`` contains the other objective. The fraction is one over the completion time at
+the average speed over the horizon, so that short jobs count more, and with a power below 1 no job
+starves. Remaining work is declared, known from the application's past, or guessed: the longer a
+job has run, the longer it will run, so that the expectation grows with its finished work.
 """
 
 from bisect import bisect_right
