@@ -4,7 +4,8 @@ Measured in processor time of this process, over rounds before which a job came 
 changed. The workloads and profiles are those of Sia's artefact, below ``TESSERA_SHARED``
 (``../shared`` unless it is set); without them nothing is measured.
 
-    python -m benchmarks.policies [--scale K ...] [--plans [POLICY ...]] [--compare [SEED ...]]
+    python -m benchmarks.policies [--scale K ...] [--plans [POLICY ...]]
+        [--compare [SEED ...] [--policy-arg NAME=VALUE ...]]
 
 ``--compare`` simulates complete workloads and prints outcomes of ``tessera`` over those of
 ``sia``: on the published workloads, or for each seed on one of each set, drawn from its jobs and
@@ -35,7 +36,9 @@ from benchmarks.reproductions.driver import simulate
 from benchmarks.reproductions.sia.traces import read_sia
 from benchmarks.reproductions.sia.world import SiaWorld
 from scheduling.core.policies import POLICIES, make_policy
+from scheduling.core.policies.base import Policy
 from scheduling.core.policies.engines.assignment import assign, solve_whole
+from scheduling.core.policies.parameters import read_args
 from scheduling.core.policies.sia import Sia
 from scheduling.core.policy_interface import Snapshot
 from scheduling.core.simulation.setups import Setup
@@ -190,17 +193,23 @@ class Outcome:
         return statistics.mean(self.hours)
 
 
-def compare(seeds: Sequence[int]) -> list[Entry]:
-    """Compare ``tessera`` with ``sia`` on the published workloads, or on two per seed."""
+def compare(seeds: Sequence[int], args: Sequence[str]) -> list[Entry]:
+    """Compare ``tessera`` with ``sia`` on the published workloads, or on two per seed.
+
+    Args:
+        seeds: seeds of drawn workloads; empty for the published ones.
+        args: parameters of ``tessera``, as ``name=value``.
+    """
+    policy = make_policy("tessera", read_args(POLICIES["tessera"], args, "tessera"))
     traces = [
         _drawn(kind, seed) if seeds else _published(kind, seed)
         for seed in seeds or (1, 2, 3)
         for kind in ("philly", "saturn")
     ]
-    peers = [_outcome("sia", trace, NO_KNOWLEDGE) for trace in traces]
+    peers = [_outcome(Sia(), trace, NO_KNOWLEDGE) for trace in traces]
     found = []
     for setting, knowledge in SETTINGS.items():
-        ours = [_outcome("tessera", trace, knowledge) for trace in traces]
+        ours = [_outcome(policy, trace, knowledge) for trace in traces]
         found += _compared(setting, [trace.name for trace in traces], ours, peers)
     return found
 
@@ -238,10 +247,10 @@ def _interval(own: Any, peer: Any) -> list[float]:
     return [round(float(value), 3) for value in np.percentile(ratios, [2.5, 97.5])]
 
 
-def _outcome(policy: str, trace: Trace, knowledge: Knowledge) -> Outcome:
+def _outcome(policy: Policy, trace: Trace, knowledge: Knowledge) -> Outcome:
     result = simulate(
         _world(trace, 1, knowledge),
-        make_policy(policy, {}),
+        policy,
         rules="sia",
         workload=trace.name,
         timer=time.process_time,
@@ -330,6 +339,7 @@ def main() -> None:
     parser.add_argument("--scale", type=int, nargs="*", choices=SCALES, metavar="K")
     parser.add_argument("--plans", nargs="*", choices=sorted(POLICIES), metavar="POLICY")
     parser.add_argument("--compare", type=int, nargs="*", metavar="SEED")
+    parser.add_argument("--policy-arg", nargs="+", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
     if options.plans is not None:
         _write_decisions(options.plans)
@@ -338,7 +348,7 @@ def main() -> None:
         sys.stderr.write(f"policies: no workloads in {SHARED}; TESSERA_SHARED says where\n")
         return
     if options.compare is not None:
-        for entry in compare(options.compare):
+        for entry in compare(options.compare, options.policy_arg):
             sys.stdout.write(json.dumps(entry) + "\n")
         return
     if options.scale is not None:
