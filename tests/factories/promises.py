@@ -69,6 +69,7 @@ class WeekOptions:
     grace: float = 30.0
     failures: int = 0
     cordons: int = 0
+    resizes: int = 0
     user_cap: int | None = None
     elastic: float = 0.0
     mean_work: float = 4000.0
@@ -267,23 +268,35 @@ def _node(name: str) -> NodeFacts:
 def _events(
     chance: random.Random, snapshot: ClusterSnapshot, options: WeekOptions
 ) -> tuple[list[Any], list[ClusterChange]]:
-    """Failures interrupt jobs; cordons keep new ones off. Both also as changes of the cluster."""
-    times: list[tuple[float, str, bool, bool]] = []
-    for kind in ["failure"] * options.failures + ["cordon"] * options.cordons:
-        node, fails = chance.choice(NODES), kind == "failure"
-        begin = NOW + chance.uniform(0.0, 0.9) * options.seconds
-        times.append((begin, node, fails, False))
-        times.append((begin + chance.uniform(600.0, 40000.0), node, fails, True))
-    times.sort()
-    state = {node.name: node for node in snapshot.nodes}
+    """Failures interrupt jobs, cordons keep new ones off, resizes take cells from ``large``.
+
+    All are also changes of the cluster.
+    """
+    times: list[tuple[float, str, str, bool]] = []
+    counts = {
+        "failure": options.failures,
+        "cordon": options.cordons,
+        "resize": options.resizes,
+    }
+    for kind, count in counts.items():
+        for _ in range(count):
+            node = chance.choice(NODES)
+            begin = NOW + chance.uniform(0.0, 0.9) * options.seconds
+            times.append((begin, kind, node, False))
+            times.append((begin + chance.uniform(600.0, 40000.0), kind, node, True))
+    state, spec = {node.name: node for node in snapshot.nodes}, snapshot.spec
     events: list[Any] = []
     changes = []
-    for at, node, fails, good in times:
-        changed = {"healthy": good} if fails else {"placeable": good}
-        state[node] = replace(state[node], **changed)
+    for at, kind, node, good in sorted(times):
+        if kind == "resize":
+            large = quota("a-node", 2 if good else 1)
+            spec = replace(SPEC, virtual_clusters={**SHARES, "large": large})
+        else:
+            changed = {"healthy" if kind == "failure" else "placeable": good}
+            state[node] = replace(state[node], **changed)  # type: ignore[arg-type]
         change = ClusterChange(
             at=at,
-            spec=snapshot.spec,
+            spec=spec,
             topology_version=1,
             vcs=snapshot.vcs,
             nodes=tuple(state.values()),
@@ -291,5 +304,6 @@ def _events(
             device_memory={},
         )
         changes.append(change)
-        events.append(HealthChange(at=at, node=node, healthy=good) if fails else change)
+        is_failure = kind == "failure"
+        events.append(HealthChange(at=at, node=node, healthy=good) if is_failure else change)
     return events, changes

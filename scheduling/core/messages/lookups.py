@@ -115,6 +115,7 @@ LOOKUPS: Final[Mapping[str, Template]] = {
     "each-of": fixed("each of %(names)s"),
     "witness": fixed("%(witness)s."),
     "the-nodes": fixed("the nodes"),
+    "the-promise": fixed("the audits of the sharing promise"),
     "the-rounds": fixed("the rounds"),
     "no-such-cluster": fixed("Virtual cluster not found."),
     "no-such-attempt": fixed("Attempt not found."),

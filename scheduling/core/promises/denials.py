@@ -1,7 +1,7 @@
 """Check of waits beyond the bound: would a private cluster have started the job all the time?
 
-The check follows the recorded starts and ends. At each change it calls the decision of rounds for a
-cluster that contains only the guaranteed jobs that really ran then.
+The check follows the recorded starts and ends. At each change it calls the decision of rounds for
+a cluster that contains only the guaranteed jobs that really ran then.
 """
 
 from collections import defaultdict
@@ -125,8 +125,12 @@ class _History:
                 self._end(job_id, at)
 
     def check(self, begin: float, end: float) -> None:
-        """Record for each waiting suspect whether a private cluster would start it now."""
-        waiting = [job for job in self._waiting(begin) if job.job.id in self.found]
+        """Record for each suspect without a start whether a private cluster would start it now."""
+        waiting = [
+            job
+            for job in self._waiting(begin)
+            if job.job.id in self.found and all(run.start > begin for run in job.runs)
+        ]
         if not waiting:
             return
         result = decide(self._snapshot(begin), make=self._make, trials=0, explain=())

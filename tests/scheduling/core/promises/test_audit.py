@@ -5,11 +5,12 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from scheduling.common.canonical_json import canonical_json
 from scheduling.core.cells import CellEngine
+from scheduling.core.jobspec import Demand
 from scheduling.core.promises.audit import audit
 from scheduling.core.promises.export import (
     OTHERS,
@@ -17,6 +18,7 @@ from scheduling.core.promises.export import (
     DeviceReturn,
     Eviction,
     JobRun,
+    OtherUse,
     PromiseExport,
     UnknownFormatError,
     merged_spec,
@@ -44,6 +46,7 @@ def options(draw: st.DrawFn, seconds: float, policies: Any = ("fifo",)) -> WeekO
         grace=draw(st.sampled_from([0.0, 30.0, 300.0])),
         failures=draw(st.integers(0, 3)),
         cordons=draw(st.integers(0, 3)),
+        resizes=draw(st.integers(0, 1)),
         user_cap=draw(st.sampled_from([None, None, 12])),
         elastic=draw(st.sampled_from([0.0, 0.4])),
     )
@@ -60,6 +63,7 @@ def check_no_violation(seed: int, given_options: WeekOptions) -> int:
 
 
 @given(seed=st.integers(0, 10**6), options=options(DAY / 2, POLICIES))
+@example(seed=23, options=WeekOptions(seconds=DAY / 2, failures=1, resizes=1))
 @settings(max_examples=8, deadline=None)
 def test_no_violation_is_reported_on_random_days(seed: int, options: WeekOptions) -> None:
     check_no_violation(seed, options)
@@ -78,6 +82,7 @@ def test_no_violation_is_reported_on_100_random_weeks_of_32_devices() -> None:
                 grace=(0.0, 30.0, 300.0)[seed // 9 % 3],
                 failures=seed % 4,
                 cordons=seed // 4 % 4,
+                resizes=seed // 16 % 2,
                 user_cap=12 if seed % 5 == 0 else None,
                 elastic=0.4 if seed % 2 else 0.0,
             ),
@@ -110,7 +115,9 @@ def delayed(export: PromiseExport, report: PromiseReport) -> tuple[PromiseExport
 @given(seed=st.integers(0, 10**6), options=options(DAY))
 @settings(max_examples=12, deadline=None)
 def test_a_planted_delay_is_reported(seed: int, options: WeekOptions) -> None:
-    history = simulated_week(seed, replace(options, failures=0, cordons=0, user_cap=None))
+    history = simulated_week(
+        seed, replace(options, failures=0, cordons=0, resizes=0, user_cap=None)
+    )
     planted = 0
     for vc in VCS:
         export = history.export(vc)
@@ -227,6 +234,44 @@ def test_time_before_the_repair_does_not_count() -> None:
     assert row_of(replace(export, changes=(replace(repaired, at=NOW + 400.0),))).causes == (
         Cause.DENIED,
     )
+
+
+def test_delays_of_earlier_jobs_add_up_without_a_violation() -> None:
+    export = single(waits=40.0)
+    (first,) = export.jobs
+    run = replace(first.runs[0], start=NOW + 650.0, end=NOW + 700.0)
+    job = replace(first.job, id=2, submitted=NOW + 1.0)
+    second = replace(first, job=job, eligible=NOW + 1.0, runs=(run,), work=50.0)
+
+    _, row = audit(replace(export, jobs=(first, second))).jobs
+
+    assert (row.own, row.private, row.bound) == (649.0, 599.0, 639.0)
+    assert (row.verdict, row.causes) == (Verdict.EXCEEDED, (Cause.EARLIER_JOBS,))
+
+
+def test_a_cap_that_other_jobs_of_the_owner_reach_is_a_cause() -> None:
+    use = OtherUse(owner=1, in_vc=True, devices=8, start=NOW - 10.0, end=NOW + 480.0)
+    export = single(waits=500.0, other_use=(use,))
+    (vc,) = export.snapshot.vcs
+    capped = replace(export.snapshot, vcs=(replace(vc, max_devices_per_user=8),))
+
+    row = row_of(replace(export, snapshot=capped))
+
+    assert (row.verdict, row.causes) == (Verdict.EXCEEDED, (Cause.CAP,))
+
+
+def test_a_request_that_cells_do_not_cover_is_a_cause() -> None:
+    export = single(waits=500.0)
+    (job,) = export.jobs
+    (member,) = job.job.demand.members
+    pair = Demand(members=(replace(member, devices=4), replace(member, devices=4, role="b")))
+    parts = replace(pair, members=(pair.members[0], replace(pair.members[1], device_types=("a",))))
+    job = replace(job, job=replace(job.job, demand=parts))
+    state = replace(export.snapshot, queued=(job.job,))
+
+    row = row_of(replace(export, snapshot=state, jobs=(job,)))
+
+    assert (row.verdict, row.causes) == (Verdict.EXCEEDED, (Cause.REQUEST,))
 
 
 def test_an_eviction_for_another_virtual_cluster_is_a_violation() -> None:
