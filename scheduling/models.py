@@ -53,7 +53,7 @@ from scheduling.runs.models import (
 )
 from scheduling.usage.models import UsageDay, UsageJob, UsageMark, UsageMonth
 from scheduling.watching.models import IdleRule, IdleSpell, LogRule, LogRuleHit
-from scheduling.what_if.models import ShadowDecision, WhatIf
+from scheduling.what_if.models import PromiseAudit, ShadowDecision, WhatIf
 
 __all__ = [
     "VC_COLUMNS",
@@ -87,6 +87,7 @@ __all__ = [
     "PinnedCell",
     "Preemption",
     "PriorityClass",
+    "PromiseAudit",
     "QueueOrder",
     "QuotaMark",
     "Round",

@@ -70,6 +70,12 @@ def answer_what_if(pk: int) -> None:
     what_if.start_answering(project=settings.BASE_DIR)
 
 
+@shared_task(name="scheduling.tasks.audit_promises")
+def audit_promises() -> None:
+    """Audit the sharing promise of past days, in the process of what-ifs."""
+    what_if.start_answering(project=settings.BASE_DIR)
+
+
 def store_evidence(number: int, reading: Reading, result: RoundResult) -> tuple[str, str, int]:
     """Store a round's snapshot and decision; returns path, hash and size in bytes."""
     return evidence.store_round(

@@ -173,6 +173,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": timedelta(minutes=1),
         "options": {"expires": 60},
     },
+    "promises": {
+        "task": "scheduling.tasks.audit_promises",
+        "schedule": timedelta(hours=1),
+        "options": {"expires": 3600},
+    },
     "quotas": {
         "task": "workers.tasks.look_at_quotas",
         "schedule": timedelta(minutes=1),

@@ -36,11 +36,11 @@ def replay_rounds(options: Mapping[str, Any], out: OutputWrapper) -> None:
     name = options["policy"]
     args = read_policy_args(name, options["policy_arg"], options["wraps"])
     now = database_now()
-    until = _moment("--until", options["until"]) or now
-    since = _moment("--since", options["since"]) or until - timedelta(days=1)
+    until = read_moment("--until", options["until"]) or now
+    since = read_moment("--since", options["since"]) or until - timedelta(days=1)
     try:
         days = recorded_days(
-            vc=_virtual_cluster(options["vc"]),
+            vc=virtual_cluster_named(options["vc"]),
             since=since,
             until=until,
             data_dir=Path(settings.TESSERA.data_dir),
@@ -67,7 +67,12 @@ def add_round_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--until", metavar="ISO8601", help="default: now")
 
 
-def _virtual_cluster(name: str | None) -> VirtualCluster:
+def virtual_cluster_named(name: str | None) -> VirtualCluster:
+    """Return the virtual cluster of this name, or the only one without a name.
+
+    Raises:
+        CommandError: none has this name, or a name is needed.
+    """
     rows = VirtualCluster.objects.unscoped().order_by("name")
     if name is not None:
         found = rows.filter(name=name).first()
@@ -80,7 +85,12 @@ def _virtual_cluster(name: str | None) -> VirtualCluster:
     return rows.get(name=names[0])
 
 
-def _moment(name: str, given: str | None) -> datetime | None:
+def read_moment(name: str, given: str | None) -> datetime | None:
+    """Return the instant of an option.
+
+    Raises:
+        CommandError: the option is not a valid instant.
+    """
     if given is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Rows of simulated decisions: shadow policies of rounds, and what-ifs of past days."""
+"""Rows of simulated decisions: shadow policies, what-ifs of past days, and promise audits."""
 
 from django.conf import settings
 from django.db import models
@@ -82,3 +82,27 @@ class WhatIf(models.Model):
 
     def __str__(self) -> str:
         return f"what if {self.policy} in {self.virtual_cluster_id}"
+
+
+class PromiseAudit(models.Model):
+    """The audit of the sharing promise of one virtual cluster and one day (UTC).
+
+    ``result`` is the document of ``core.promises.PromiseReport``.
+    """
+
+    virtual_cluster = models.ForeignKey(
+        VirtualCluster, on_delete=models.CASCADE, related_name="promise_audits", db_index=False
+    )
+    day = models.DateField()
+    audited_at = models.DateTimeField()
+    result = models.JSONField(default=dict)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["virtual_cluster", "day"], name="promise_audit_one_per_day"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"audit of virtual cluster {self.virtual_cluster_id} on {self.day}"

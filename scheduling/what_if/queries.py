@@ -1,9 +1,9 @@
-"""Decisions of shadow policies by round, and their totals."""
+"""Decisions of shadow policies by round, their totals, and audits of the sharing promise."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, Final
 
 from django.db.models import Avg, Count, Max, Min, Q, QuerySet, Sum
@@ -11,10 +11,12 @@ from django.db.models import Avg, Count, Max, Min, Q, QuerySet, Sum
 from scheduling.clusters.models import VirtualCluster
 from scheduling.clusters.queries.virtual_clusters import virtual_cluster_for
 from scheduling.core.messages import sentence
+from scheduling.core.promises.figures import Verdict, figures
+from scheduling.jobs.models import Job
 from scheduling.rounds.models import Round
-from scheduling.what_if.models import ShadowDecision
+from scheduling.what_if.models import PromiseAudit, ShadowDecision
 from tenants.errors import NotFoundError
-from tenants.roles import Permission
+from tenants.roles import Permission, Role
 from tenants.viewers import Viewer
 
 
@@ -237,3 +239,80 @@ def _row(row: ShadowDecision, answer: Mapping[str, Any] | None) -> ShadowRow:
         agrees=not (row.only_shadow or row.only_live or row.leaving or row.fault),
         jobs=jobs,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromiseView:
+    """The audits of one virtual cluster over several days; waits in seconds.
+
+    Attributes:
+        days: the audited days.
+        sees_all: whether the viewer sees all jobs of the virtual cluster; else only their own, and
+            no device-hours and returns.
+        jobs: a row of the audit's document per job, the worst verdict and largest excess first.
+    """
+
+    vc_id: int
+    virtual_cluster: str
+    since: date
+    until: date
+    days: tuple[date, ...]
+    sees_all: bool
+    guaranteed_hours: float | None
+    used_hours: float | None
+    verdicts: Mapping[str, int]
+    causes: Mapping[str, int]
+    own_wait_s: Mapping[str, float | None]
+    private_wait_s: Mapping[str, float | None]
+    returned_devices: int | None
+    return_s: Mapping[str, float | None] | None
+    jobs: tuple[Mapping[str, Any], ...]
+
+
+def promise_view(viewer: Viewer, vc_id: int, *, since: date, until: date) -> PromiseView:
+    """Return the stored audits from ``since`` to ``until``, both included.
+
+    Cluster admins and leads of the tenant see all jobs, other users their own, as in the usage.
+
+    Raises:
+        NotFoundError: the virtual cluster is unknown, or the viewer may not see it.
+        ForbiddenError: the viewer may not see jobs of its tenant.
+    """
+    vc = virtual_cluster_for(viewer, vc_id)
+    viewer.require(Permission.VIEW_JOBS, vc.tenant_id, what=sentence("the-promise"))
+    sees_all = viewer.is_cluster_admin or viewer.role_in(vc.tenant_id) is Role.LEAD
+    found = PromiseAudit.objects.filter(virtual_cluster=vc, day__gte=since, day__lte=until)
+    audits = [(row.day, row.result) for row in found.order_by("day") if row.result]
+    jobs = [job for _, result in audits for job in result["jobs"]]
+    if not sees_all:
+        own = Job.objects.unscoped().filter(virtual_cluster=vc, owner_id=viewer.user_id)
+        mine = set(own.values_list("pk", flat=True))
+        jobs = [job for job in jobs if job["job"] in mine]
+    returns = [one for _, result in audits for one in result["returns"]]
+    numbers = figures(jobs, returns)
+    hours = {
+        name: sum(result[f"{name}_device_hours"] for _, result in audits)
+        for name in ("guaranteed", "used")
+    }
+    return PromiseView(
+        vc_id=vc.pk,
+        virtual_cluster=vc.name,
+        since=since,
+        until=until,
+        days=tuple(day for day, _ in audits),
+        sees_all=sees_all,
+        guaranteed_hours=hours["guaranteed"] if sees_all else None,
+        used_hours=hours["used"] if sees_all else None,
+        verdicts=numbers["verdicts"],
+        causes=numbers["causes"],
+        own_wait_s=numbers["own_wait_s"],
+        private_wait_s=numbers["private_wait_s"],
+        returned_devices=numbers["returned_devices"] if sees_all else None,
+        return_s=numbers["return_s"] if sees_all else None,
+        jobs=tuple(sorted(jobs, key=_worst_first)),
+    )
+
+
+def _worst_first(job: Mapping[str, Any]) -> tuple[int, float, int]:
+    worst = list(Verdict)[::-1]
+    return worst.index(job["verdict"]), job["bound_s"] - job["own_wait_s"], job["job"]

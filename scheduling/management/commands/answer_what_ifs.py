@@ -1,4 +1,4 @@
-"""Command ``manage.py answer_what_ifs``: compute queued what-ifs, one by one."""
+"""Command ``manage.py answer_what_ifs``: compute queued what-ifs, then missing audits."""
 
 import os
 import signal
@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
+from scheduling.what_if.services.promises import audit_missing_days
 from scheduling.what_if.services.what_if import answer_what_if, next_what_if
 from tenants.clock import database_now
 
@@ -18,9 +19,9 @@ LOOK_SECONDS: Final = 1.0
 
 
 class Command(BaseCommand):
-    """Compute what-ifs until none waits, or until another process computes them."""
+    """Compute what-ifs until none waits, then audits of the sharing promise of past days."""
 
-    help = "Run queued what-ifs until the queue is empty or another process runs them."
+    help = "Run queued what-ifs, then missing audits of past days, unless another process does."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the option to exit together with the parent process."""
@@ -31,18 +32,18 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Compute queued what-ifs, oldest first."""
+        """Compute queued what-ifs, oldest first, then missing audits."""
         if options["with_parent"]:
             os.nice(NICENESS)
             signal.signal(signal.SIGTERM, _end)
             threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
-        answered = 0
+        answered, data_dir = 0, Path(settings.TESSERA.data_dir)
         while (pk := next_what_if(now=database_now())) is not None:
-            data_dir = Path(settings.TESSERA.data_dir)
             if not answer_what_if(pk=pk, data_dir=data_dir, now=database_now()):
                 break
             answered += 1
-        self.stdout.write(f"{answered} answered")
+        audits = audit_missing_days(data_dir=data_dir, now=database_now())
+        self.stdout.write(f"{answered} answered, {audits} audits")
 
 
 def _end(*_: object) -> NoReturn:

@@ -77,6 +77,8 @@ class RecordedDays:
         rounds: number of stored rounds in the period.
         seconds: length of the period.
         left_out: jobs that are not simulated, by reason.
+        queued: all jobs by ID, as they waited at first.
+        latest: newest facts of jobs, from which ``speedup`` is fitted.
     """
 
     name: str
@@ -89,6 +91,8 @@ class RecordedDays:
     rounds: int
     seconds: float
     left_out: Mapping[str, int]
+    queued: Mapping[int, QueuedJob]
+    latest: Mapping[int, JobFacts]
 
 
 def recorded_days(
@@ -145,6 +149,8 @@ def recorded_days(
         rounds=len(stored),
         seconds=(until - since).total_seconds(),
         left_out={_DELETED: len(reading.queued) - len(jobs)} if reading.is_incomplete else {},
+        queued={job_id: job for job_id, job in reading.queued.items() if job_id in jobs},
+        latest=found.latest,
     )
 
 
