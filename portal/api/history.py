@@ -1,7 +1,7 @@
 """History of the cluster: usage, timeline of attempts, and audited changes."""
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from io import StringIO
 from typing import Annotated, Any, ClassVar, Final, TypedDict
@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.bodies import Body, From, rounded
+from portal.api.queries import Query
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
 from scheduling.common.paging import Page
@@ -32,7 +33,7 @@ HEAD: Final = (
     "guaranteed_hours", "borrowed_hours", "lost_preempted_hours", "lost_failed_hours",
 )  # fmt: skip
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-_FORMATS: Final = ("json", "csv")
+FORMATS: Final = ("json", "csv")
 DEFAULT_SPAN: Final = timedelta(hours=6)
 _USAGE_TAKES: Final = (
     OpenApiParameter(
@@ -40,7 +41,7 @@ _USAGE_TAKES: Final = (
     ),
     OpenApiParameter("until", str, description="Last day (UTC); default: today."),
     OpenApiParameter(
-        "format", str, enum=_FORMATS, description="Format, instead of `Accept` (default json)."
+        "format", str, enum=FORMATS, description="Format, instead of `Accept` (default json)."
     ),
     OpenApiParameter("by", str, description=f"One of {', '.join(GROUPS)} (default tenant)."),
 )
@@ -93,13 +94,21 @@ def csv_answer(viewer: Viewer, found: Usage, name: str) -> HttpResponse:
         object_name=name,
         after=period,
     )
+    rows = (
+        _cells(found, line, unit, hours)
+        for line in found.lines
+        for unit, hours in (("gpu", line.gpu), ("slot", line.slot))
+        if hours.held or hours.lost
+    )
+    return csv_file(HEAD, rows, name)
+
+
+def csv_file(head: Sequence[str], rows: Iterable[Sequence[str]], name: str) -> HttpResponse:
+    """Return rows as a CSV file that no cache stores."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
-    writer.writerow(HEAD)
-    for line in found.lines:
-        for unit, hours in (("gpu", line.gpu), ("slot", line.slot)):
-            if hours.held or hours.lost:
-                writer.writerow(_cells(found, line, unit, hours))
+    writer.writerow(head)
+    writer.writerows(rows)
     return HttpResponse(
         text.getvalue(),
         content_type=f"{MEDIA_TYPE}; charset=utf-8",
@@ -182,12 +191,12 @@ class UsageViewSet(ApiViewSet):
         With `Accept: text/csv` or `format=csv` the response is CSV, with one row per line and
         device kind (GPU or CPU slot).
         """
-        self.query.choices("format", _FORMATS)
+        self.query.choices("format", FORMATS)
         today = database_now().astimezone(UTC).date()
-        until = self._day("until", today)
+        until = day_of(self.query, "until", today)
         found = usage(
             self.viewer,
-            since=self._day("since", until.replace(day=1)),
+            since=day_of(self.query, "since", until.replace(day=1)),
             until=until,
             by=self.query.text("by", "tenant"),
         )
@@ -197,16 +206,22 @@ class UsageViewSet(ApiViewSet):
             )
         return Response(usage_out(found))
 
-    def _day(self, name: str, default: date) -> date:
-        given = self.query.text(name)
-        if not given:
-            return default
-        try:
-            return date.fromisoformat(given)
-        except ValueError:
-            raise InvalidError(
-                "This is not a valid day.", field=name, value=given, remedy="Write 2026-03-31."
-            ) from None
+
+def day_of(query: Query, name: str, default: date) -> date:
+    """Return a day of the query parameters.
+
+    Raises:
+        InvalidError: it is not a valid day.
+    """
+    given = query.text(name)
+    if not given:
+        return default
+    try:
+        return date.fromisoformat(given)
+    except ValueError:
+        raise InvalidError(
+            "This is not a valid day.", field=name, value=given, remedy="Write 2026-03-31."
+        ) from None
 
 
 usage_out = Body(UsageOut, Usage)

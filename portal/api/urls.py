@@ -13,6 +13,7 @@ from portal.api.jobs import JobViewSet
 from portal.api.nodes import NodeViewSet
 from portal.api.notices import DeliveryViewSet, NotificationViewSet, WebhookViewSet
 from portal.api.openpai import NoSuchOpenPaiAddress, OpenPaiClusterViewSet, OpenPaiJobViewSet
+from portal.api.promises import PromiseViewSet
 from portal.api.rounds import EstimateViewSet, RoundViewSet, WhatIfViewSet
 from portal.api.rules import (
     ClusterRulesViewSet,
@@ -91,6 +92,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
         "v1/notifications/",
         NotificationViewSet.as_view({"get": "retrieve", "patch": "partial_update"}),
     ),
+    path("v1/virtual-clusters/<int:pk>/promises/", PromiseViewSet.as_view({"get": "retrieve"})),
     path("v1/", include(router.urls)),
     path("v1/import/<slug:pk>/", ImportViewSet.as_view({"post": "translate"})),
     path("v2/", include(openpai_patterns)),

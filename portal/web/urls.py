@@ -23,6 +23,7 @@ from portal.web import (
     people,
     policies,
     preferences,
+    promises,
     reconfiguring,
     reports,
     session,
@@ -104,6 +105,16 @@ CLUSTER: Final[list[URLPattern]] = [
     ),
     path("virtual-clusters/<int:vc_id>/past/", virtual_clusters.past, name="virtual-cluster-past"),
     path("virtual-clusters/<int:vc_id>/room/", virtual_clusters.room, name="virtual-cluster-room"),
+    path(
+        "virtual-clusters/<int:vc_id>/promises/",
+        promises.promises,
+        name="virtual-cluster-promises",
+    ),
+    path(
+        "virtual-clusters/<int:vc_id>/promises/export.csv",
+        promises.promises_file,
+        name="virtual-cluster-promises-csv",
+    ),
     path("virtual-clusters/<int:vc_id>/check/", vc_editing.check, name="virtual-cluster-check"),
     path(
         "virtual-clusters/<int:vc_id>/recommended/",
