@@ -70,7 +70,7 @@ def test_a_lead_sees_waits_use_returns_and_causes(client: Client, stage: Stage) 
         "48.0 of 192 device-hours",
         "4 devices p90 within 20 s",
         "more unhealthy nodes than spare ones",
-        "Violated 1 h",
+        "Violated Waited 1 h",
     ):
         assert part in text, part
 

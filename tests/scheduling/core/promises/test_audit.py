@@ -62,9 +62,9 @@ def check_no_violation(seed: int, given_options: WeekOptions) -> int:
     return audited
 
 
-@given(seed=st.integers(0, 10**6), options=options(DAY / 2, POLICIES))
+@given(seed=st.integers(0, 10**6), options=options(DAY / 4, POLICIES))
 @example(seed=23, options=WeekOptions(seconds=DAY / 2, failures=1, resizes=1))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_no_violation_is_reported_on_random_days(seed: int, options: WeekOptions) -> None:
     check_no_violation(seed, options)
 
@@ -112,8 +112,8 @@ def delayed(export: PromiseExport, report: PromiseReport) -> tuple[PromiseExport
     return None
 
 
-@given(seed=st.integers(0, 10**6), options=options(DAY))
-@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 10**6), options=options(DAY / 2))
+@settings(max_examples=8, deadline=None)
 def test_a_planted_delay_is_reported(seed: int, options: WeekOptions) -> None:
     history = simulated_week(
         seed, replace(options, failures=0, cordons=0, resizes=0, user_cap=None)
@@ -309,7 +309,7 @@ def test_use_guarantee_and_returns_are_in_the_document() -> None:
 
 
 @given(seed=st.integers(0, 10**6), options=options(DAY / 12, POLICIES))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=3, deadline=None)
 def test_an_export_survives_its_json(seed: int, options: WeekOptions) -> None:
     export = simulated_week(seed, options).export(VCS[0])
 
