@@ -111,7 +111,8 @@ def tick_of(export: PromiseExport) -> float:
 
 
 def _arrivals(export: PromiseExport) -> list[tuple[QueuedJob, JobFacts]]:
-    before = {job.id for job in (*export.snapshot.queued, *export.snapshot.holding)}
+    before = {job.id for job in export.snapshot.queued}
+    before |= {job.id for job in export.snapshot.holding}
     return [(gated(job), job.known) for job in export.jobs if job.job.id not in before]
 
 
