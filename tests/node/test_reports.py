@@ -55,7 +55,7 @@ class Place:
         for name in ("", protocol.JOB_DIR, protocol.SECRETS_DIR):
             Path(self.run.file(name)).mkdir()
         Path(self.run.file(protocol.REPORTS_TOKEN)).write_bytes(TOKEN)
-        found = reports.open_inbox(self.run, spec)
+        found = reports.open_inbox(self.run, spec, reports.Journal())
         assert found is not None
         self.inbox: Inbox = found
         self.file = Path(self.run.file(protocol.REPORTS_FILE))

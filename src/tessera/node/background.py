@@ -42,7 +42,7 @@ class SessionPort(Protocol):
         """Run a long task in a child process and reply to the request with its result."""
 
     def start(self, run: Run, lock: int, then: Callable[[], None]) -> None:
-        """Fork the runner of a claimed run; ``then`` is called once the job runs or has failed."""
+        """Give a claimed run to a runner; ``then`` is called once the job runs or has failed."""
 
     def sweep_soon(self, *, whole: bool = False) -> None:
         """Empty the trash soon; ``whole``: also remove old checkpoints and secrets."""

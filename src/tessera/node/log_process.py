@@ -1,10 +1,10 @@
 """The runner's handle of the log writer, a separate process.
 
-The writer owns the job's output and reports. It starts before the job, as the parent of
-the runner. It outlives a runner that is killed, reads the pipe to its end, and only then closes
-the log. The runner has the reading end of the pipe and the socket of the reports open as well:
-a job never writes into a closed pipe, and a new writer continues where a killed one ended.
-The writer holds a lock on ``writer`` in the run directory until the log is complete.
+The writer owns the job's output and reports. It is the parent of the runner, and serves each of
+its runs, one at a time. It outlives a runner that is killed, reads the pipe to its end, and only
+then closes the log. The runner has the reading end of the pipe and the socket of the reports open
+as well: a job never writes into a closed pipe, and a new writer continues where a killed one
+ended. The writer holds a lock on ``writer`` in the run directory until the log is complete.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import signal
 import socket
 import termios
 import time
-from typing import NoReturn, Optional
+from typing import NamedTuple, NoReturn, Optional
 
 from tessera import protocol
 from tessera.node import kernel, logs, reports, runs, system
 from tessera.node.container_output import Position, Sink
+from tessera.node.helper import send_descriptors
 from tessera.node.log_writer import (
     FINISH,
     LOOK_SECONDS,
@@ -30,11 +31,14 @@ from tessera.node.log_writer import (
     READ_BYTES,
     Writer,
     drain,
+    name_writer,
     open_log,
+    order_of,
     received,
+    serve,
 )
-from tessera.node.reports import Collector
-from tessera.node.runs import Run
+from tessera.node.reports import Collector, Journal
+from tessera.node.runs import Run, Store
 from tessera.protocol import RunSpec
 
 RESTART_SECONDS = 1.0
@@ -47,40 +51,75 @@ _GAP = (
 )
 
 
+class Partner(NamedTuple):
+    """The writer of a runner: its process, the channel to it, and memory shared with it.
+
+    Attributes:
+        born: its start in clock ticks since boot.
+    """
+
+    pid: int
+    born: int
+    channel: socket.socket
+    journal: Journal
+    position: Position
+
+
+def fork_runner(store: Store) -> Partner:
+    """Fork: this process becomes the writer, and its child the runner, in which this returns."""
+    channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    writer = os.getpid()
+    partner = Partner(writer, system.start_ticks(writer) or 0, channel, Journal(), Position())
+    if os.fork():
+        try:
+            gc.disable()
+            kernel.close_others({theirs.fileno()})
+            serve(store, theirs, partner.journal, partner.position)
+        finally:
+            os._exit(0)
+    os.setsid()
+    theirs.close()
+    return partner
+
+
 class LogProcess(Sink):
-    """The runner's handle of the writer.
+    """The runner's handle of the writer for one run.
 
     Attributes:
         input: descriptor for the output of the job.
         end: logical size of the log, once it is finished.
+        is_reusable: whether the writer has finished the log, and can write another one.
     """
 
-    def __init__(self, run: Run, spec: RunSpec) -> None:
-        self._run, self._spec = run, spec
+    def __init__(self, run: Run, spec: RunSpec, partner: Partner) -> None:
+        self._run, self._spec, self._partner = run, spec, partner
         self._output, self.input = os.pipe()
         os.set_blocking(self._output, False)
-        self._inbox = reports.open_inbox(run, spec)
+        self._inbox = reports.open_inbox(run, spec, partner.journal)
         self._channel: Optional[socket.socket] = None
         self._pid, self._born = 0, 0
         self._began = 0.0
         self._stuck_since = self._looked_at = 0.0
-        self._position = Position() if spec.container is not None else None
+        self._position = partner.position if spec.container is not None else None
         self._pumped = self._read = 0
         self._waiting = b""
         self._is_stuck = False
         self.end = 0
+        self.is_reusable = False
 
     # -- while the job runs ----------------------------------------------------------------------
 
     def start(self) -> None:
-        """Fork: this process becomes the writer, and its child the runner."""
-        lock = self._lock()
-        channel, theirs = socket.socketpair()
-        writer = os.getpid()
-        if os.fork():
-            self._become_writer(theirs, lock, "")
-        os.setsid()
-        self._attach(writer, channel, theirs, lock)
+        """Order the writer to write the log; one that has been killed is replaced soon."""
+        partner, lock = self._partner, self._lock()
+        partner.journal.reset()
+        try:
+            send_descriptors(
+                partner.channel, *order_of(self._run, self._output, lock, self._inbox)
+            )
+        except OSError:
+            pass
+        self._attach(partner.pid, partner.born, partner.channel, lock)
 
     def _restart(self) -> None:
         """Fork another writer.
@@ -103,7 +142,8 @@ class LogProcess(Sink):
             pid = channel.recv(32)
         except OSError:
             pid = b""
-        self._attach(int(pid or 0), channel, theirs, lock)
+        writer = int(pid or 0)
+        self._attach(writer, system.start_ticks(writer) or 0, channel, lock)
 
     def _fork_writer(self, theirs: socket.socket, lock: int) -> NoReturn:
         """Fork the writer in the intermediate process, and report its pid."""
@@ -120,6 +160,7 @@ class LogProcess(Sink):
     def _become_writer(self, channel: socket.socket, lock: int, note: str) -> NoReturn:
         try:
             gc.disable()
+            name_writer()
             inbox = -1 if self._inbox is None else self._inbox.fileno()
             kernel.close_others({self._output, channel.fileno(), lock, inbox})
             writer = Writer(self._run, self._spec, self._output, channel, lock, inbox=self._inbox)
@@ -129,13 +170,12 @@ class LogProcess(Sink):
             runs.note_error(self._run)
         os._exit(0)
 
-    def _attach(self, pid: int, channel: socket.socket, theirs: socket.socket, lock: int) -> None:
-        theirs.close()
+    def _attach(self, pid: int, born: int, channel: socket.socket, lock: int) -> None:
         if lock >= 0:
             os.close(lock)
         channel.setblocking(False)
         self._channel = channel
-        self._pid, self._born = pid, system.start_ticks(pid) or 0
+        self._pid, self._born = pid, born
         self._began = time.monotonic()
 
     def _lock(self) -> int:
@@ -245,6 +285,7 @@ class LogProcess(Sink):
             self.pump(b"")
         self.close_input()
         answer = None if self._waiting else self._ask_to_finish()
+        self.is_reusable = answer is not None and self._channel is self._partner.channel
         if answer is None:
             answer = self._finish_alone()
         os.close(self._output)

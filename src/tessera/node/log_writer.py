@@ -10,10 +10,11 @@ import time
 from typing import List, Optional, Tuple
 
 from tessera import protocol
-from tessera.node import logs, reports, system
+from tessera.node import logs, reports, runs, system
 from tessera.node.container_output import Position, Successor
-from tessera.node.reports import Collector, Inbox
-from tessera.node.runs import Run
+from tessera.node.helper import receive_descriptors
+from tessera.node.reports import Collector, Inbox, Journal
+from tessera.node.runs import Run, Store
 from tessera.protocol import RunSpec
 
 READ_BYTES = 1 << 16
@@ -23,6 +24,7 @@ FLOOD_PAUSE_SECONDS = 0.01
 MOST_LEFT = 4 << 20
 """Bytes read after the end of the job, in case a foreign process continues to write."""
 FINISH = b"f"
+_LONGEST_ORDER = 512
 
 
 class Writer:
@@ -61,11 +63,6 @@ class Writer:
 
     def write(self, note: str) -> None:
         """Write the log until it is complete."""
-        system.name_process("tessera-log")
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
-            signal.signal(number, signal.SIG_IGN)
-        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_IGN)
         self._note_pid()
         self._log = open_log(self._run, self._spec, resumed=bool(note))
         if note:
@@ -186,13 +183,63 @@ class Writer:
         if self._reports is not None:
             self._reports.finish()
         self._log.close()
-        if self._is_asked:
-            self._channel.send(b"%d" % self._log.end)
-            return
-        self._touch()
+        os.close(self._output)
+        if self._inbox is not None:
+            self._inbox.close()
+        if not self._is_asked:
+            self._touch()
         if self._lock >= 0:
             os.close(self._lock)
-        system.notify(self._run.store.root, self._run.run_id)
+        if self._is_asked:
+            self._channel.send(b"%d" % self._log.end)
+        else:
+            system.notify(self._run.store.root, self._run.run_id)
+
+
+def order_of(run: Run, output: int, lock: int, inbox: Optional[Inbox]) -> Tuple[bytes, List[int]]:
+    """Return the message to a writer with a run, and the descriptors that go with it."""
+    line = -1 if inbox is None else inbox.fileno()
+    text = f"{run.run_id} {int(lock >= 0)} {int(line >= 0)} {int(inbox is not None)}"
+    return text.encode("ascii"), [output, *(one for one in (lock, line) if one >= 0)]
+
+
+def serve(store: Store, channel: socket.socket, journal: Journal, position: Position) -> None:
+    """Write the log of one ordered run after the other, until the runner has ended."""
+    name_writer()
+    while True:
+        order, descriptors = receive_descriptors(channel, _LONGEST_ORDER)
+        if not order:
+            return
+        run_id, *given = order.decode("ascii").split()
+        has_lock, has_line, has_inbox = (word == "1" for word in given)
+        run = store.run(run_id)
+        try:
+            spec = run.spec()
+            output = descriptors.pop(0)
+            lock = descriptors.pop(0) if has_lock else -1
+            line = _socket_of(descriptors.pop(0)) if has_line else None
+            inbox = Inbox(run, spec, journal, line) if has_inbox else None
+            writer = Writer(run, spec, output, channel, lock, inbox=inbox)
+            writer.supply(position if spec.container is not None else None, read=0)
+            writer.write("")
+        except BaseException:  # the one place that sees it: the runner starts another writer
+            runs.note_error(run)
+            return
+
+
+def _socket_of(descriptor: int) -> socket.socket:
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM, 0, descriptor)
+    found.setblocking(False)
+    return found
+
+
+def name_writer() -> None:
+    """Name this process, and ignore signals to the group of its runner."""
+    system.name_process("tessera-log")
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def open_log(run: Run, spec: RunSpec, *, resumed: bool) -> logs.LogWriter:

@@ -55,6 +55,13 @@ class Journal:
         self.numbers = whole[:_PAGE].cast("Q")
         self.buffer = whole[_PAGE:]
 
+    def reset(self) -> None:
+        """Prepare for another run, whose collector has not started yet."""
+        if self.numbers[_STATE] != _IDLE:
+            self.clear(_BUFFER)
+        for number in range(_REJECTED + 1):
+            self.numbers[number] = 0
+
     def clear(self, size: int) -> None:
         self.buffer[:size] = bytes(size)
         self.numbers[_STATE] = _IDLE
@@ -68,16 +75,21 @@ class Journal:
 class Inbox:
     """Socket and file of a run's reports; opened by the runner before the job starts.
 
+    Args:
+        line: the socket.
+
     Attributes:
         socket: datagram socket; None if it cannot be created, and only the file counts.
         owners: allowed owners of the job's file.
     """
 
-    def __init__(self, run: Run, spec: RunSpec) -> None:
+    def __init__(
+        self, run: Run, spec: RunSpec, journal: Journal, line: Optional[socket.socket]
+    ) -> None:
         self.run = run
-        self.token = system.read_file(run.file(protocol.REPORTS_TOKEN), 128)
-        self.socket = _bound(run) if self.token else None
-        self.journal = Journal()
+        self.token = _token(run)
+        self.socket = line
+        self.journal = journal
         self.owners = {os.geteuid(), isolation.SHARED_UID, spec.uid}
 
     def fileno(self) -> int:
@@ -90,7 +102,7 @@ class Inbox:
             self.socket.close()
 
 
-def open_inbox(run: Run, spec: RunSpec) -> Optional[Inbox]:
+def open_inbox(run: Run, spec: RunSpec, journal: Journal) -> Optional[Inbox]:
     """Open the inbox of a run; None if the reports cannot be stored, since the disk is full."""
     try:
         os.mkdir(run.file(protocol.REPORTS_DIR), 0o700)
@@ -98,7 +110,11 @@ def open_inbox(run: Run, spec: RunSpec) -> Optional[Inbox]:
         pass
     except OSError:
         return None
-    return Inbox(run, spec)
+    return Inbox(run, spec, journal, _bound(run) if _token(run) else None)
+
+
+def _token(run: Run) -> bytes:
+    return system.read_file(run.file(protocol.REPORTS_TOKEN), 128)
 
 
 def _bound(run: Run) -> Optional[socket.socket]:

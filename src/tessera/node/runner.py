@@ -1,7 +1,7 @@
 """Supervision of a run: starts job and log writer, ends the job on request, records its end.
 
-A runner is forked out of the server and outlives it. It depends on no other process: requests
-(stop, lease) and state are files. At its end no process of the job is left.
+A runner is forked out of the session and outlives it (see ``pool``). It depends on no other
+process: requests (stop, lease) and state are files. At its end no process of the job is left.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from dataclasses import replace
 from typing import Callable, Optional
 
 from tessera import protocol
-from tessera.node import disk, helped, kernel, logs, runs, secret_files, system
+from tessera.node import confinement, disk, logs, runs, secret_files, system
 from tessera.node.container import ContainerPayload
 from tessera.node.course import Course, age_of_end, failure_of
-from tessera.node.log_process import LogProcess
+from tessera.node.log_process import LogProcess, Partner
 from tessera.node.payload import Ended, Payload, ProcessPayload, StartError
 from tessera.node.runs import Run
 from tessera.protocol import ExitRecord, Json, RunSpec, RunStatus
@@ -30,46 +30,52 @@ FROZEN_SECONDS = 3.0
 """Seconds without a check after which a runner was frozen: it checks every ``LOOK_SECONDS``."""
 
 
-def fork_runner(
-    run: Run, lock: int, bundle: str, keep_out: Callable[[], None]
-) -> "tuple[int, int]":
-    """Start a detached runner.
+class Wakes:
+    """A pipe that is readable after a signal to this process."""
 
-    Args:
-        run: a claimed run.
-        lock: the descriptor of its ``go`` file; the caller closes its copy.
-        bundle: path of the bundle for the job's PYTHONPATH.
-        keep_out: called in the child, to detach it from the caller.
+    def __init__(self) -> None:
+        self.descriptor, self._writer = os.pipe()
+        os.set_blocking(self.descriptor, False)
+        os.set_blocking(self._writer, False)
 
-    Returns:
-        The pid of the log writer, whose child the runner is, and a descriptor that reaches its
-        end once the job runs or has failed.
-    """
-    ready, running = os.pipe()
-    pid = os.fork()
-    if pid:
-        os.close(running)
-        return pid, ready
-    try:
-        os.setsid()
-        keep_out()
-        system.redirect_standard_streams()
-        kernel.close_others({lock, running, *helped.descriptors()})
-        system.name_process("tessera-runner")
-        Runner(run, running, bundle).supervise()
-    except BaseException:  # the one place that sees it: the state is settled by the server
-        runs.note_error(run)
-    os._exit(0)
+    def catch(self, told_to_end: Callable[[int, object], None]) -> None:
+        """Handle the signals of a runner; SIGTERM and SIGUSR2 call the function."""
+        for number in (signal.SIGCHLD, signal.SIGUSR1):
+            signal.signal(number, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGUSR2):
+            signal.signal(number, told_to_end)
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_IGN)
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        signal.pthread_sigmask(signal.SIG_SETMASK, set())
+
+    def ignore(self) -> None:
+        """Handle the signals of a process without a run."""
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # a late one for the last run
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def drain(self) -> None:
+        try:
+            os.read(self.descriptor, 4096)
+        except BlockingIOError:
+            pass
 
 
 class Runner:
-    """Supervises one run, from claimed to exited."""
+    """Supervises one run, from claimed to exited.
 
-    def __init__(self, run: Run, running: int, bundle: str) -> None:
+    Attributes:
+        is_reusable: whether this process can run another job after the end.
+    """
+
+    def __init__(
+        self, run: Run, running: int, bundle: str, partner: Partner, wakes: Wakes
+    ) -> None:
+        self.is_reusable = False
         self._run = run
         self._running = running
         self._bundle = bundle
-        self._wake, self._waker = os.pipe()
+        self._partner, self._wakes = partner, wakes
         self._course = Course()
         self._lease = math.inf
         self._told_by_signal = ""
@@ -80,10 +86,9 @@ class Runner:
     def supervise(self) -> None:
         """Run the job and record its end; returns when no process of it is left."""
         run, spec = self._run, self._run.spec()
-        self._log = LogProcess(run, spec)
+        self._log = LogProcess(run, spec, self._partner)
         self._log.start()
-        self._catch_signals()
-        system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
+        self._wakes.catch(self._told_to_end)
         payload = self._payload(spec)
         directories = disk.directories_of(run, spec)
         self._meter = disk.Meter(directories, spec.disk_bytes, payload.size_of)
@@ -119,24 +124,14 @@ class Runner:
         self._record_running(status)
         ended = self._wait(spec, payload, status)
         record = self._record_of(ended)
-        self._finish(replace(status, notice=self._course.notice), record, payload)
+        is_recorded = self._finish(replace(status, notice=self._course.notice), record, payload)
+        is_usual = spec.container is None and not confinement.is_helped(payload.isolation)
+        self.is_reusable = is_recorded and is_usual and self._log.is_reusable
 
     def _payload(self, spec: RunSpec) -> Payload:
         if spec.container is not None:
             return ContainerPayload(spec.container, self._log, spec.ports)
         return ProcessPayload(self._run, spec, self._log.input, self._bundle)
-
-    def _catch_signals(self) -> None:
-        os.set_blocking(self._wake, False)
-        os.set_blocking(self._waker, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGUSR1, lambda *_: None)
-        for number in (signal.SIGTERM, signal.SIGUSR2):
-            signal.signal(number, self._told_to_end)
-        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
-            signal.signal(number, signal.SIG_IGN)
-        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
-        signal.pthread_sigmask(signal.SIG_SETMASK, set())
 
     def _told_to_end(self, number: int, _frame: object) -> None:
         self._told_by_signal = "node-shutdown" if number == signal.SIGTERM else "stop"
@@ -172,21 +167,15 @@ class Runner:
         if not self._course.cause:
             until = min(until, max(self._lease, now))
         poll = select.poll()
-        poll.register(self._wake, select.POLLIN)
+        poll.register(self._wakes.descriptor, select.POLLIN)
         for descriptor in (*payload.descriptors(), self._log.descriptor()):
             if descriptor >= 0:
                 poll.register(descriptor, select.POLLIN)
         for descriptor, _ in poll.poll(max(0.0, until - now) * 1000 + 0.5):
-            if descriptor == self._wake:
-                self._drain_wakes()
+            if descriptor == self._wakes.descriptor:
+                self._wakes.drain()
             elif descriptor != self._log.descriptor():
                 payload.readable(descriptor)
-
-    def _drain_wakes(self) -> None:
-        try:
-            os.read(self._wake, 4096)
-        except BlockingIOError:
-            pass
 
     def _take_orders(self, now: float, spec: RunSpec, status: RunStatus) -> None:
         order = self._new_stop_order()
@@ -279,7 +268,8 @@ class Runner:
                 pass
         return min(at, now)
 
-    def _finish(self, status: RunStatus, record: ExitRecord, payload: Payload) -> None:
+    def _finish(self, status: RunStatus, record: ExitRecord, payload: Payload) -> bool:
+        """End the run; returns whether its record was written."""
         payload.clean_up()
         self._log.finish()
         self._run.remove_secrets()
@@ -291,19 +281,23 @@ class Runner:
             log_end=self._log.end,
             reports_end=self._run.reports_end(),
         )
-        while not self._recorded(final):
-            time.sleep(1.0)
+        is_recorded = self._recorded(final)
         system.notify(self._run.store.root, self._run.run_id)
         payload.dissolve()
+        return is_recorded
 
     def _recorded(self, status: RunStatus) -> bool:
         """Write the exit record; on a full disk it is retried, as space may become free."""
-        try:
-            self._run.record(status, durable=True)
-        except OSError as error:
-            runs.note_error(self._run)
-            return error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-        return True
+        while True:
+            try:
+                self._run.record(status, durable=True)
+            except OSError as error:
+                runs.note_error(self._run)
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+                    return False
+                time.sleep(1.0)
+            else:
+                return True
 
 
 def _stop_order(order: "dict[str, object]", spec: RunSpec) -> "tuple[float, str]":

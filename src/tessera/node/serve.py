@@ -15,9 +15,10 @@ from collections import deque
 from typing import Callable, Deque, Dict, List, Optional, Tuple, Union
 
 from tessera import protocol
-from tessera.node import background, checkpoints, runner, secret_files, system, versions
+from tessera.node import background, checkpoints, secret_files, system, versions
 from tessera.node.background import Work
 from tessera.node.operations import Operations
+from tessera.node.pool import Pool, fork_pair
 from tessera.node.runs import Run, Store
 from tessera.node.watch import Watch
 from tessera.protocol import Json, ProtocolError
@@ -54,13 +55,13 @@ class Server:
         self._outgoing_bytes = 0
         self._stuck = False  # the target is full; it is waited for
         self._paused = False  # too much waits to be read; the source is not listened to
-        self._children: Dict[int, str] = {}
         self._changed: Dict[str, None] = {}
         self._open = True
         self._sweep_at: Optional[float] = None
         self._sweep_by = 0.0
         self._whole_sweep_at = 0.0
         self._is_sweeping = False
+        self._pool = Pool(self, lambda: fork_pair(store, bundle, self.detach))
         self.watch = Watch(store, self._send)
         self._operations = Operations(self)
 
@@ -71,35 +72,36 @@ class Server:
         self.store.create()
         self._wake_on_signals()
         fifo = self._open_fifo()
-        self.watch.scan(self._now())
+        self.watch.scan(self.now())
         os.set_blocking(self._source, False)
         os.set_blocking(self._target, False)
         self.wait_for(self._source, self._read)
         gc.collect()
         gc.freeze()  # modules loaded now are shared with every runner
-        next_tick = self._now()
+        next_tick = self.now()
         try:
             while self._open:
                 self._wait(next_tick)
                 self._look_at_what_changed()
-                if self._now() >= next_tick:
-                    next_tick = self._now() + TICK_SECONDS
-                    self.watch.tick(self._now())
+                if self.now() >= next_tick:
+                    next_tick = self.now() + TICK_SECONDS
+                    self.watch.tick(self.now())
                 self._say()
-                if self._sweep_at is not None and self._now() >= self._sweep_at:
+                self._pool.retire()
+                if self._sweep_at is not None and self.now() >= self._sweep_at:
                     self._sweep()
         finally:
             system.remove_quietly(fifo)
 
     @staticmethod
-    def _now() -> float:
+    def now() -> float:
+        """Return the time in seconds."""
         return time.monotonic()
 
     def _wait(self, next_tick: float) -> None:
         due = [next_tick] if len(self.watch) else []
-        if self._sweep_at is not None:
-            due.append(self._sweep_at)
-        timeout = max(0.0, min(due) - self._now()) * 1000 if due else None
+        due += [at for at in (self._sweep_at, self._pool.retire_at()) if at is not None]
+        timeout = max(0.0, min(due) - self.now()) * 1000 if due else None
         for descriptor, events in self._poll.poll(timeout):
             if descriptor == self._source and not events & select.POLLIN:
                 self._open = False  # hung up, with nothing left to read
@@ -140,9 +142,7 @@ class Server:
                 return
             if pid == 0:
                 return
-            run_id = self._children.pop(pid, None)
-            if run_id is not None:
-                self._changed[run_id] = None
+            self._pool.ended(pid)
 
     def _open_fifo(self) -> str:
         name = f"{system.hostname()}.{os.getpid()}"
@@ -167,7 +167,7 @@ class Server:
                 run = self.store.run(run_id)
             except ProtocolError:
                 continue
-            self.watch.look(run, self._now())
+            self.watch.look(run, self.now())
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -274,7 +274,7 @@ class Server:
 
     def work(self, number: int, task: Callable[[], Json], then: Callable[[Json], None]) -> None:
         """Run a long task in a child process and reply to the request with its result."""
-        done = background.fork_work(task, self._keep_out)
+        done = background.fork_work(task, self.detach)
         pieces: List[bytes] = []
         self.wait_for(done.descriptor, lambda: self._take_outcome(done, pieces, number, then))
 
@@ -296,7 +296,7 @@ class Server:
         Args:
             whole: also remove old checkpoints and secrets without a run, as once an hour.
         """
-        now = self._now()
+        now = self.now()
         if whole:
             self._whole_sweep_at = now
         if self._sweep_at is None:
@@ -305,14 +305,14 @@ class Server:
 
     def _sweep(self) -> None:
         self._sweep_at = None
-        is_whole = self._now() >= self._whole_sweep_at
+        is_whole = self.now() >= self._whole_sweep_at
         if self._is_sweeping:
             self.sweep_soon(whole=is_whole)
             return
         if not is_whole and not os.listdir(self.store.trash):
             return
         if is_whole:
-            self._whole_sweep_at = self._now() + WHOLE_SWEEP_SECONDS
+            self._whole_sweep_at = self.now() + WHOLE_SWEEP_SECONDS
 
         def sweep() -> Json:
             os.nice(10)
@@ -323,7 +323,7 @@ class Server:
             return {"is_done": self.store.empty_trash(TRASH_SECONDS)}
 
         self._is_sweeping = True
-        done = background.fork_work(sweep, self._keep_out)
+        done = background.fork_work(sweep, self.detach)
         pieces: List[bytes] = []
         self.wait_for(done.descriptor, lambda: self._swept(done, pieces))
 
@@ -338,11 +338,10 @@ class Server:
             self.sweep_soon()
 
     def start(self, run: Run, lock: int, then: Handler) -> None:
-        """Fork the runner of a claimed run; ``then`` is called once the job runs or has failed."""
+        """Give a claimed run to a runner; ``then`` is called once the job runs or has failed."""
         versions.note_use(run, self.bundle)
-        pid, ready = runner.fork_runner(run, lock, self.bundle, self._keep_out)
+        ready = self._pool.start(run, lock)
         os.close(lock)
-        self._children[pid] = run.run_id
 
         def started() -> None:
             self.forget(ready)
@@ -350,7 +349,11 @@ class Server:
 
         self.wait_for(ready, started)
 
-    def _keep_out(self) -> None:
+    def changed(self, run_id: str) -> None:
+        """Check a run soon: its runner or its log writer has ended."""
+        self._changed[run_id] = None
+
+    def detach(self) -> None:
         """In a child: detach it from the session."""
         signal.set_wakeup_fd(-1)
         self._outgoing.clear()

@@ -1,0 +1,240 @@
+"""A session reuses its runners; no run depends on another one, and no runner on the session."""
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from session import (
+    Session,
+    declare_isolation,
+    exited_status,
+    log_writer_pid,
+    make_spec,
+    wait_for_process_end,
+    wait_until,
+)
+
+from tessera.node import runs, system
+from tessera.node.helper import receive_descriptors
+from tessera.node.pool import IDLE_SECONDS, MOST_IDLE, Pool
+from tessera.protocol import RunStatus
+
+
+def run_on(session: Session, runner: int, command: str) -> tuple[RunStatus, str]:
+    """Run a command until that runner has executed it, which waits for the end of its last run."""
+
+    def attempt() -> tuple[RunStatus, str] | None:
+        status, log = session.run(command)
+        return (status, log) if status.runner_pid == runner else None
+
+    found = wait_until(attempt, f"a run of runner {runner}")
+    assert isinstance(found, tuple)
+    return found
+
+
+def first_runner(session: Session) -> int:
+    status, _ = session.run("true")
+    assert status.runner_pid
+    return status.runner_pid
+
+
+def descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def test_the_next_run_has_the_same_runner_and_its_own_log_and_end(session: Session) -> None:
+    runner = first_runner(session)
+
+    for number in range(3):
+        command = f"echo line {number}; echo '{{}}' >> $TESSERA_JOB_REPORTS; exit {number}"
+        status, log = run_on(session, runner, command)
+        assert log == f"line {number}\n"
+        assert status.exit is not None
+        assert (status.exit.code, status.exit.cause) == (number, "exited")
+        assert status.reports_end == len("{}\n")
+
+
+def test_a_reused_pair_holds_no_descriptor_of_earlier_runs(session: Session) -> None:
+    spec = make_spec("true")
+    runner = session.start(spec).runner_pid or 0
+    writer = log_writer_pid(session, spec)
+    session.exit_of(spec)
+    for _ in range(5):
+        run_on(session, runner, "echo x")
+
+    # Three streams and the channel; the runner also has the orders and the pipe of its signals.
+    wait_until(lambda: (descriptors(runner), descriptors(writer)) == (7, 4), "no other descriptor")
+
+
+@pytest.mark.parametrize("victim", ["runner", "writer"])
+def test_a_pair_that_is_killed_between_two_runs_harms_none(session: Session, victim: str) -> None:
+    spec = make_spec("true")
+    runner = session.start(spec).runner_pid or 0
+    writer = log_writer_pid(session, spec)
+    session.exit_of(spec)
+    run_on(session, runner, "true")
+
+    os.kill(runner if victim == "runner" else writer, signal.SIGKILL)
+    statuses = [session.run("echo whole") for _ in range(3)]
+
+    for status, log in statuses:
+        assert log == "whole\n"
+        assert status.exit is not None
+        assert status.exit.code == 0
+    wait_for_process_end(runner)
+    wait_for_process_end(writer)
+
+
+def test_a_runner_whose_writer_was_replaced_gets_no_other_run(session: Session) -> None:
+    spec = make_spec("until [ -e go ]; do sleep 0.01; done; echo end")
+    runner = session.start(spec).runner_pid or 0
+    writer = log_writer_pid(session, spec)
+    os.kill(writer, signal.SIGKILL)
+    wait_until(lambda: log_writer_pid(session, spec) != writer, "another writer")
+    (session.directory(spec) / "work" / "go").touch()
+
+    session.exit_of(spec)
+
+    assert session.log(spec).endswith("end\n")
+    wait_for_process_end(runner)
+
+
+def test_the_end_of_the_session_ends_idle_pairs_and_no_run(home: Path) -> None:
+    declare_isolation(home, strongest="none")
+    session = Session(home)
+    long = make_spec("until [ -e go ]; do sleep 0.01; done; exit 4")
+    busy = session.start(long).runner_pid or 0
+    idle = first_runner(session)
+    run_on(session, idle, "true")
+
+    session.kill()
+
+    wait_for_process_end(idle)
+    assert system.process(busy) is not None
+    (session.directory(long) / "work" / "go").touch()
+    session = Session(home)
+    status = wait_until(lambda: exited_status(session, long), "the end")
+    assert status.exit.code == 4
+    wait_for_process_end(busy)
+    session.close()
+
+
+# -- the pool, without processes -----------------------------------------------------------------
+
+
+class Loop:
+    """A session with a clock that is set, whose pairs are sockets."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.time = 0.0
+        self.handlers: dict[int, Callable[[], None]] = {}
+        self.changes: list[str] = []
+        self.runners: list[socket.socket] = []
+        self.store = runs.Store(str(tmp_path))
+        self.pool = Pool(self, self.fork)
+
+    def now(self) -> float:
+        return self.time
+
+    def wait_for(self, descriptor: int, handler: Callable[[], None]) -> None:
+        self.handlers[descriptor] = handler
+
+    def forget(self, descriptor: int) -> None:
+        del self.handlers[descriptor]
+        os.close(descriptor)
+
+    def changed(self, run_id: str) -> None:
+        self.changes.append(run_id)
+
+    def fork(self) -> tuple[int, socket.socket]:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        theirs.setblocking(False)
+        self.runners.append(theirs)
+        return len(self.runners), ours
+
+    def start(self, attempt: str) -> str:
+        spec = make_spec(attempt=attempt)
+        lock = os.open(os.devnull, os.O_RDONLY)
+        os.close(self.pool.start(self.store.run(spec.run_id), lock))
+        os.close(lock)
+        return spec.run_id
+
+    def order(self, runner: int) -> str:
+        """The run that this runner was given last, with its two descriptors."""
+        content, found = receive_descriptors(self.runners[runner], 256)
+        assert len(found) == 2
+        for one in found:
+            os.close(one)
+        return content.decode()
+
+    def turn(self) -> None:
+        for handler in list(self.handlers.values()):
+            handler()
+
+    def become_idle(self) -> None:
+        for runner in self.runners:
+            runner.send(b"idle")
+        self.turn()
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> Iterator[Loop]:
+    found = Loop(tmp_path)
+    yield found
+    for runner in found.runners:
+        runner.close()
+    found.turn()
+
+
+def test_a_busy_runner_gets_no_order_and_an_idle_one_the_next(loop: Loop) -> None:
+    runs_of = [loop.start("a" * 32), loop.start("b" * 32)]
+    assert [loop.order(0), loop.order(1)] == runs_of
+
+    loop.runners[0].send(b"idle")
+    loop.handlers[min(loop.handlers)]()
+    third = loop.start("c" * 32)
+
+    assert loop.order(0) == third
+    assert len(loop.runners) == 2
+
+
+def test_a_session_keeps_few_idle_pairs_for_a_short_time(loop: Loop) -> None:
+    for number in range(MOST_IDLE + 2):
+        loop.start(f"{number:032x}")
+        loop.order(number)
+    loop.become_idle()
+    assert len(loop.handlers) == MOST_IDLE
+
+    loop.time = IDLE_SECONDS - 0.1
+    loop.pool.retire()
+    assert len(loop.handlers) == MOST_IDLE
+    assert loop.pool.retire_at() == IDLE_SECONDS
+    loop.time = IDLE_SECONDS
+    loop.pool.retire()
+
+    assert not loop.handlers
+    assert loop.pool.retire_at() is None
+    assert all(runner.recv(8) == b"" for runner in loop.runners)
+
+
+def test_a_killed_pair_is_left_out_and_its_run_is_checked(loop: Loop) -> None:
+    first = loop.start("a" * 32)
+    loop.order(0)
+    loop.runners[0].close()
+    loop.turn()
+    assert loop.changes == [first]
+    loop.pool.ended(1)
+
+    second = loop.start("b" * 32)
+    loop.runners[1].send(b"idle")
+    loop.turn()
+    loop.order(1)
+    loop.pool.ended(2)  # its log writer
+    third = loop.start("c" * 32)
+
+    assert loop.changes == [first, first, second]
+    assert loop.order(2) == third
+    assert loop.runners[1].recv(256) == b""
