@@ -22,13 +22,20 @@ from tessera.node.helper import receive_descriptors
 from tessera.node.pool import IDLE_SECONDS, MOST_IDLE, Pool
 from tessera.protocol import RunStatus
 
+# Three streams and the channel; the runner also has the orders and the pipe of its signals.
+WRITERS_DESCRIPTORS, RUNNERS_DESCRIPTORS = 4, 7
+
 
 def run_on(session: Session, runner: int, command: str) -> tuple[RunStatus, str]:
-    """Run a command until that runner has executed it, which waits for the end of its last run."""
+    """Run a command on an idle runner; others, forked before it was idle, are killed."""
 
     def attempt() -> tuple[RunStatus, str] | None:
+        wait_until(lambda: descriptors(runner) == RUNNERS_DESCRIPTORS, "the end of its last run")
         status, log = session.run(command)
-        return (status, log) if status.runner_pid == runner else None
+        if status.runner_pid == runner:
+            return status, log
+        system.kill_quietly(status.runner_pid or 0, signal.SIGKILL)
+        return None
 
     found = wait_until(attempt, f"a run of runner {runner}")
     assert isinstance(found, tuple)
@@ -65,8 +72,8 @@ def test_a_reused_pair_holds_no_descriptor_of_earlier_runs(session: Session) -> 
     for _ in range(5):
         run_on(session, runner, "echo x")
 
-    # Three streams and the channel; the runner also has the orders and the pipe of its signals.
-    wait_until(lambda: (descriptors(runner), descriptors(writer)) == (7, 4), "no other descriptor")
+    wait_until(lambda: descriptors(writer) == WRITERS_DESCRIPTORS, "no other of the writer")
+    wait_until(lambda: descriptors(runner) == RUNNERS_DESCRIPTORS, "no other of the runner")
 
 
 @pytest.mark.parametrize("victim", ["runner", "writer"])
@@ -134,7 +141,8 @@ class Loop:
         self.changes: list[str] = []
         self.runners: list[socket.socket] = []
         self.store = runs.Store(str(tmp_path))
-        self.pool = Pool(self, self.fork)
+        self.probes = ["namespace"]
+        self.pool = Pool(self, self.fork, lambda: tuple(self.probes))
 
     def now(self) -> float:
         return self.time
@@ -218,6 +226,18 @@ def test_a_session_keeps_few_idle_pairs_for_a_short_time(loop: Loop) -> None:
     assert not loop.handlers
     assert loop.pool.retire_at() is None
     assert all(runner.recv(8) == b"" for runner in loop.runners)
+
+
+def test_a_pair_that_has_inherited_other_probes_gets_no_run(loop: Loop) -> None:
+    loop.start("a" * 32)
+    loop.order(0)
+    loop.become_idle()
+
+    loop.probes = ["none"]
+    second = loop.start("b" * 32)
+
+    assert loop.order(1) == second
+    assert loop.runners[0].recv(256) == b""
 
 
 def test_a_killed_pair_is_left_out_and_its_run_is_checked(loop: Loop) -> None:

@@ -97,6 +97,11 @@ def known(root: str) -> List[IsolationProbe]:
     return _known[root]
 
 
+def remembered(root: str) -> Optional[List[IsolationProbe]]:
+    """Return the known levels of this node; None before the first trial."""
+    return _known.get(root)
+
+
 def remember(root: str, probes: List[IsolationProbe]) -> None:
     """Store the outcomes for later choices; without any available level, try again."""
     if any(probe.available for probe in probes):

@@ -272,6 +272,11 @@ def known() -> List[NetworkProbe]:
     return _known[CONNECTOR]
 
 
+def remembered() -> Optional[List[NetworkProbe]]:
+    """Return the known own networks of this node; None before the first trial."""
+    return _known.get(CONNECTOR)
+
+
 def remember(probes: List[NetworkProbe]) -> None:
     """Store the outcomes for later choices."""
     _known[CONNECTOR] = probes

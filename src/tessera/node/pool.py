@@ -45,11 +45,12 @@ class _Pair:
     Attributes:
         writer: pid of the log writer.
         orders: the socket to the runner.
+        probes: outcomes of probes that it has inherited.
         run_id: the current or last run.
     """
 
-    def __init__(self, writer: int, orders: socket.socket) -> None:
-        self.writer, self.orders = writer, orders
+    def __init__(self, writer: int, orders: socket.socket, probes: object) -> None:
+        self.writer, self.orders, self.probes = writer, orders, probes
         self.run_id = ""
         self.idle_since = 0.0
 
@@ -69,10 +70,17 @@ class Pool:
     Args:
         loop: the session.
         fork: forks a pair; returns the pid of its log writer, and the socket to its runner.
+        probes: returns the session's outcomes of probes, which a pair inherits; one with others
+            gets no further run.
     """
 
-    def __init__(self, loop: Loop, fork: Callable[[], Tuple[int, socket.socket]]) -> None:
-        self._loop, self._fork = loop, fork
+    def __init__(
+        self,
+        loop: Loop,
+        fork: Callable[[], Tuple[int, socket.socket]],
+        probes: Callable[[], object],
+    ) -> None:
+        self._loop, self._fork, self._probes = loop, fork, probes
         self._pairs: Dict[int, _Pair] = {}
         self._idle: List[_Pair] = []
 
@@ -87,16 +95,18 @@ class Pool:
             A descriptor that reaches its end once the job runs or has failed.
         """
         ready, running = os.pipe()
-        descriptors = [lock, running]
+        descriptors, probes = [lock, running], self._probes()
+        for pair in [one for one in self._idle if one.probes != probes]:
+            self._dismiss(pair)
         try:
             if not any(self._idle.pop().take(run, descriptors) for _ in range(len(self._idle))):
-                self._add(*self._fork()).take(run, descriptors)
+                self._add(*self._fork(), probes).take(run, descriptors)
         finally:
             os.close(running)
         return ready
 
-    def _add(self, writer: int, orders: socket.socket) -> _Pair:
-        pair = self._pairs[writer] = _Pair(writer, orders)
+    def _add(self, writer: int, orders: socket.socket, probes: object) -> _Pair:
+        pair = self._pairs[writer] = _Pair(writer, orders, probes)
         self._loop.wait_for(orders.fileno(), lambda: self._hear(pair))
         return pair
 

@@ -15,7 +15,15 @@ from collections import deque
 from typing import Callable, Deque, Dict, List, Optional, Tuple, Union
 
 from tessera import protocol
-from tessera.node import background, checkpoints, secret_files, system, versions
+from tessera.node import (
+    background,
+    checkpoints,
+    confinement,
+    networks,
+    secret_files,
+    system,
+    versions,
+)
 from tessera.node.background import Work
 from tessera.node.operations import Operations
 from tessera.node.pool import Pool, fork_pair
@@ -61,7 +69,11 @@ class Server:
         self._sweep_by = 0.0
         self._whole_sweep_at = 0.0
         self._is_sweeping = False
-        self._pool = Pool(self, lambda: fork_pair(store, bundle, self.detach))
+        self._pool = Pool(
+            self,
+            lambda: fork_pair(store, bundle, self.detach),
+            lambda: (confinement.remembered(store.root), networks.remembered()),
+        )
         self.watch = Watch(store, self._send)
         self._operations = Operations(self)
 
