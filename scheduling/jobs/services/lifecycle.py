@@ -152,21 +152,23 @@ def try_job_events(
     """
     if not jobs:
         return {}
-    found = {row.job_id: (row.state, row.whose) for row in _read(list(jobs))}
+    found = {row.job_id: row for row in _read(list(jobs))}
     moved: dict[int, JobState] = {}
-    for before in sorted({state for state, _ in found.values()}):
+    for before in sorted({row.state for row in found.values()}):
         after = TRANSITIONS.get((before, event))
         if after is not None and only_in in (None, before):
-            ids = [pk for pk, (state, _) in found.items() if state is before]
+            ids = [pk for pk, row in found.items() if row.state is before]
             for pk in _move_all(ids, before, after, now, columns):
                 moved[pk] = after
-    times = _event_times(moved)
+    if connection.features.has_select_for_update:
+        times = _event_times(moved)
+    else:  # this transaction is the only writer since the jobs were read
+        times = {pk: max(found[pk].event_at or found[pk].since, now) for pk in moved}
     JobEvent.objects.bulk_create(
         _event_row(pk, event.value, after, times[pk], jobs[pk]) for pk, after in moved.items()
     )
     for pk, after in moved.items():
-        before, whose = found[pk]
-        _announce(pk, whose, before, after)
+        _announce(pk, found[pk].whose, found[pk].state, after)
     return moved
 
 
@@ -293,6 +295,7 @@ class _Whose(NamedTuple):
 class _Row(NamedTuple):
     job_id: int
     state: JobState
+    since: datetime
     event_at: datetime | None
     whose: _Whose
 
@@ -302,10 +305,16 @@ def _read(job_ids: list[int]) -> list[_Row]:
         Job.objects.unscoped()
         .filter(pk__in=job_ids)
         .values_list(
-            "id", "state", "event_at", "tenant_id", "virtual_cluster_id", "virtual_cluster__name"
+            "id",
+            "state",
+            "state_since",
+            "event_at",
+            "tenant_id",
+            "virtual_cluster_id",
+            "virtual_cluster__name",
         )
     )
-    return [_Row(row[0], JobState(row[1]), row[2], _Whose(*row[3:])) for row in rows]
+    return [_Row(row[0], JobState(row[1]), row[2], row[3], _Whose(*row[4:])) for row in rows]
 
 
 def _is_deadlock(error: OperationalError) -> bool:

@@ -24,8 +24,8 @@ from scheduling.jobs.services.lifecycle import Note, event_instant, try_job_even
 from scheduling.runs.models import Attempt, Member, Preemption
 from scheduling.runs.services.gang_outcomes import (
     GONE,
+    ByRow,
     ask_members_to_stop,
-    by_row,
     finish_when_gone,
     settle,
 )
@@ -209,7 +209,7 @@ def mark_all_exited(
         Member.objects.filter(pk__in=ids).update(
             step=MemberStep.EXITED,
             step_since=now,
-            exited_at=by_row({pk: exits[pk] for pk in ids}, DateTimeField()),
+            exited_at=ByRow({pk: exits[pk] for pk in ids}, DateTimeField()),
             exit_code=code,
             exit_signal=number,
             exit_cause=cause,
@@ -335,7 +335,7 @@ def _run_when_all_do(member_ids: Sequence[int], now: datetime) -> None:
     if not ids:
         return
     Attempt.objects.filter(pk__in=ids, running_at=None).update(
-        running_at=by_row({pk: starts[pk] for pk in ids}, DateTimeField())
+        running_at=ByRow({pk: starts[pk] for pk in ids}, DateTimeField())
     )
     running = try_job_events(
         jobs={job_id: Note(attempt=number) for job_id, number in map(found.__getitem__, ids)},

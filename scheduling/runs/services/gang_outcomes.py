@@ -9,7 +9,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from django.db.models import Case, DateTimeField, F, Field, FloatField, Value, When
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import DateTimeField, F, Field, FloatField
+from django.db.models.expressions import Expression
+from django.db.models.sql.compiler import SQLCompiler
 
 from scheduling.common.on_commit import request_round_on_commit, wake_node_services
 from scheduling.core.charging import charged_seconds
@@ -158,7 +161,7 @@ def _end_attempts(attempts: Sequence[Attempt], gangs: Gangs, now: datetime) -> N
     undecided = [attempt.pk for attempt in attempts if not attempt.outcome]
     if undecided:
         Attempt.objects.filter(pk__in=undecided, outcome="").update(outcome="stopped")
-    Attempt.objects.filter(pk__in=ids).update(ended_at=by_row(ends, DateTimeField()))
+    Attempt.objects.filter(pk__in=ids).update(ended_at=ByRow(ends, DateTimeField()))
     Lease.objects.filter(attempt_id__in=ids, released_at=None).update(released_at=now)
     used = {attempt.job_id: _device_seconds(gangs[attempt.pk], now) for attempt in attempts}
     evicted_by = settle_receipts(attempt_ids=ids)
@@ -190,7 +193,7 @@ def _end_or_retry_jobs(
             jobs={attempt.job_id: _end_note(attempt, evicted_by) for attempt in group},
             event=event,
             now=now,
-            gpu_seconds=F("gpu_seconds") + by_row(used, FloatField(), default=0.0),
+            gpu_seconds=F("gpu_seconds") + ByRow(used, FloatField(), default=0.0),
             **columns,
         )
     for attempt in failed:
@@ -232,10 +235,31 @@ def _evictions(
             yield attempt.job.virtual_cluster_id, failure
 
 
-def by_row(values: Mapping[int, Any], output: "Field[Any, Any]", *, default: Any = None) -> Case:
-    """Return an expression for a different value per row of an update, by primary key."""
-    whens = [When(pk=pk, then=Value(value, output_field=output)) for pk, value in values.items()]
-    return Case(*whens, default=Value(default, output_field=output), output_field=output)
+class ByRow(Expression):
+    """A different value for each row of an update, by primary key.
+
+    Django's ``Case`` has the same result, but each of its conditions is an expression that is
+    resolved and compiled.
+    """
+
+    def __init__(
+        self, values: Mapping[int, Any], output: "Field[Any, Any]", *, default: Any = None
+    ) -> None:
+        super().__init__(output_field=output)
+        self._values, self._default = values, default
+
+    def as_sql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper
+    ) -> tuple[str, tuple[Any, ...]]:
+        """Return ``CASE id WHEN … THEN … ELSE … END`` with its parameters."""
+
+        def stored(value: Any) -> Any:
+            return self.output_field.get_db_prep_value(value, connection)
+
+        column = connection.ops.quote_name("id")
+        whens = " WHEN %s THEN %s" * len(self._values)
+        parameters = [one for pk, value in self._values.items() for one in (pk, stored(value))]
+        return f"CASE {column}{whens} ELSE %s END", (*parameters, stored(self._default))
 
 
 def _left_nodes_at(members: Iterable[Member], now: datetime) -> datetime:
