@@ -1,6 +1,6 @@
 """Latency from submit to running, and throughput of a burst, on three SSH nodes of 8 devices.
 
-Run by hand: ``python -m benchmarks.latency [--jobs N] [--burst N]``; prints JSON entries.
+Run by hand: ``python -m benchmarks.latency``; ``--isolation none`` limits the level of the nodes.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.entries import entry
 from benchmarks.stage import Stage, stage
+from tessera.isolation import PLAIN_LEVELS
 
 PERIOD_SECONDS = 0.25
 LOOK_SECONDS = 0.004
@@ -20,12 +21,12 @@ PATIENCE_SECONDS = 120.0
 
 
 def measure(
-    *, jobs: int = 80, burst: int = 300, stage_of: Stage | None = None
+    *, jobs: int = 80, burst: int = 300, isolation: str = "", stage_of: Stage | None = None
 ) -> list[dict[str, Any]]:
     """Both benchmarks in one installation; entries as in ``results/latest.json``."""
     if stage_of is not None:
         return _measure(stage_of, jobs, burst)
-    with stage() as found:
+    with stage(isolation=isolation) as found:
         return _measure(found, jobs, burst)
 
 
@@ -157,8 +158,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--jobs", type=int, default=80)
     parser.add_argument("--burst", type=int, default=300)
+    parser.add_argument("--isolation", default="", choices=("", *PLAIN_LEVELS))
     options = parser.parse_args()
-    print(json.dumps(measure(jobs=options.jobs, burst=options.burst), indent=2))
+    print(json.dumps(measure(**vars(options)), indent=2))
 
 
 if __name__ == "__main__":

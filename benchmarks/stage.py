@@ -34,8 +34,12 @@ class Stage:
 
 
 @contextlib.contextmanager
-def stage(*, virtual_cluster: str = "vision-a", keep: bool = False) -> Iterator[Stage]:
+def stage(
+    *, virtual_cluster: str = "vision-a", keep: bool = False, isolation: str = ""
+) -> Iterator[Stage]:
     """Start everything, with all devices guaranteed to one virtual cluster of tenant ``vision``.
+
+    The nodes offer ``isolation`` at most; if it is empty, their best level.
 
     This process's environment and Django settings are set for the new installation, so that jobs
     can be submitted through the services. One process can do so once.
@@ -44,7 +48,7 @@ def stage(*, virtual_cluster: str = "vision-a", keep: bool = False) -> Iterator[
     children: list[subprocess.Popen[bytes]] = []
     try:
         environment = prepare(folder)
-        pids = _start_all(folder, environment, children)
+        pids = _start_all(folder, environment, children, isolation)
         _make_rows(folder, virtual_cluster)
         yield Stage(folder, pids)
     finally:
@@ -78,7 +82,10 @@ def prepare(folder: Path) -> dict[str, str]:
 
 
 def _start_all(
-    folder: Path, environment: dict[str, str], children: list["subprocess.Popen[bytes]"]
+    folder: Path,
+    environment: dict[str, str],
+    children: list["subprocess.Popen[bytes]"],
+    isolation: str,
 ) -> dict[str, int]:
     from portal.supervisor.files import DataDir
     from portal.supervisor.redis_server import find_redis, redis_command
@@ -97,7 +104,8 @@ def _start_all(
     pids = {"redis": start("redis", *redis_command(find_redis(), folder, socket))}
     _wait(socket.exists, "Redis")
     demo = (python, "-m", "demo.nodes", str(folder / "demo"))
-    pids["demo-nodes"] = start("demo", *demo, "--authorized-key", str(data.client_public_key))
+    key = ("--authorized-key", str(data.client_public_key))
+    pids["demo-nodes"] = start("demo", *demo, *key, "--isolation", isolation)
     _wait((folder / "demo" / "nodes.json").exists, "the nodes")
     celery = (python, "-m", "celery", "-A", "portal.celery", "worker", "--without-gossip")
     worker = (*celery, "--without-mingle", "--loglevel", "INFO", "--queues")
