@@ -201,3 +201,17 @@ def test_a_measurement_leaves_no_child(tmp_path: Path) -> None:
 
     with pytest.raises(ChildProcessError):
         os.waitpid(meter._child, os.WNOHANG)
+
+
+def test_a_short_run_is_not_measured_and_leaves_no_descriptor(tmp_path: Path) -> None:
+    meter = Meter([str(tmp_path)], 1 << 40, begin_at=10.0)
+    before = sorted(Path("/proc/self/fd").iterdir())
+    assert meter.excess(9.9) is None
+    assert sorted(Path("/proc/self/fd").iterdir()) == before
+
+    assert meter.excess(10.0) is None
+    assert sorted(Path("/proc/self/fd").iterdir()) != before
+    os.waitpid(-1, 0)
+    meter.close()
+
+    assert sorted(Path("/proc/self/fd").iterdir()) == before

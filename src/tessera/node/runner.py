@@ -91,7 +91,8 @@ class Runner:
         self._wakes.catch(self._told_to_end)
         payload = self._payload(spec)
         directories = disk.directories_of(run, spec)
-        self._meter = disk.Meter(directories, spec.disk_bytes, payload.size_of)
+        first = system.boot_clock() + disk.FIRST_SECONDS
+        self._meter = disk.Meter(directories, spec.disk_bytes, payload.size_of, first)
         status = replace(
             run.recorded(),
             phase=protocol.RUNNING,
@@ -271,6 +272,7 @@ class Runner:
     def _finish(self, status: RunStatus, record: ExitRecord, payload: Payload) -> bool:
         """End the run; returns whether its record was written."""
         payload.clean_up()
+        self._meter.close()
         self._log.finish()
         self._run.remove_secrets()
         final = replace(
