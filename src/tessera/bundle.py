@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
 import zipfile
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from tessera.node import helper
 
 _MODULES = (
     *("__init__.py", "protocol.py", "run_spec.py"),
-    *("wire.py", "inventory.py", "isolation.py", "job_networks.py"),
+    *("wire.py", "inventory.py", "isolation.py", "job_networks.py", "hardware.py"),
 )
 _PACKAGES = ("node", "train")
 _MAIN = "import sys\n\nfrom tessera.node.__main__ import main\n\nsys.exit(main(sys.argv[1:]))\n"
@@ -52,6 +53,10 @@ def build_bundle() -> Bundle:
     for folder in _PACKAGES:
         for path in (package / folder).rglob("*.py"):
             files[f"tessera/{path.relative_to(package).as_posix()}"] = path.read_bytes()
+    bindings = importlib.util.find_spec("pynvml")
+    if bindings is not None and bindings.origin:
+        # Inside the package, so that a job that imports pynvml gets its own.
+        files["tessera/node/pynvml.py"] = Path(bindings.origin).read_bytes()
     return _zipped(files)
 
 

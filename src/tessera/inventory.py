@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import List
 
 from tessera import job_networks
+from tessera.hardware import Condition
 from tessera.isolation import LEVELS, IsolationProbe
 from tessera.job_networks import NetworkProbe
 from tessera.wire import Fields, Json
@@ -68,10 +69,13 @@ class Device:
     """One device of a node.
 
     Attributes:
-        index: position in the node, by the driver or the declaration.
+        index: position in the node, by the driver or the declaration; another after a reboot.
         type: for instance ``NVIDIA-H200`` or a declared name.
         path: ordinal, within the node, of its cell at each level between node and device.
+        uuid: its identity; empty for a CPU slot, and if the driver does not report it.
         declared: True for a CPU slot from a file; it is never shown as a GPU.
+        serial: serial number of the board, empty if unknown.
+        pci_address: address on the bus as the kernel writes it, ``0000:3b:00.0``, or empty.
     """
 
     index: int
@@ -80,6 +84,8 @@ class Device:
     uuid: str = ""
     memory_bytes: int = 0
     declared: bool = False
+    serial: str = ""
+    pci_address: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,9 @@ class Inventory:
         warnings: texts about values that could not be read.
         isolation: the probe of each level; empty if none was probed.
         networks: probes of own networks of plain jobs, likewise.
+        cuda: the highest version of CUDA that the driver supports, such as ``12.4``.
+        reader: how the GPUs were read, ``nvml`` or ``nvidia-smi``; empty without GPUs.
+        conditions: of GPUs and the driver, see ``tessera.hardware``.
         job_network: the setting in the node's file, one of ``job_networks.SETTINGS``, or empty.
     """
 
@@ -121,6 +130,9 @@ class Inventory:
     isolation: List[IsolationProbe] = field(default_factory=list)
     networks: List[NetworkProbe] = field(default_factory=list)
     job_network: str = ""
+    cuda: str = ""
+    reader: str = ""
+    conditions: List[Condition] = field(default_factory=list)
 
     def to_json(self) -> Json:
         return asdict(self)
@@ -151,6 +163,9 @@ class Inventory:
             isolation=_isolation(take),
             networks=[NetworkProbe.from_json(item) for item in take.items("networks", 8)],
             job_network=take.choice("job_network", "", ("", *job_networks.SETTINGS)),
+            cuda=take.text("cuda", "", 32),
+            reader=take.text("reader", "", 32),
+            conditions=[Condition.from_json(item) for item in take.items("conditions", 4096)],
         )
 
 
@@ -170,6 +185,8 @@ def _device(data: object, depth: int) -> Device:
         uuid=take.text("uuid", "", 128),
         memory_bytes=take.integer("memory_bytes", 0, 0, 1 << 60),
         declared=take.boolean("declared", default=False),
+        serial=take.text("serial", "", 64),
+        pci_address=take.text("pci_address", "", 32),
     )
     if len(device.path) != max(depth, 0):
         raise take.refuse("path", "needs one ordinal for each level between node and device")

@@ -129,3 +129,11 @@ def test_a_job_runs_under_python_3_8(home: Path) -> None:
     session.ask("probe")
     session.ask("telemetry")
     session.close()
+
+
+def test_the_bindings_of_nvml_travel_inside_the_package() -> None:
+    # At the top level they would replace those that a job has installed.
+    names = {name for name, _ in travelling_files()}
+
+    assert "tessera/node/pynvml.py" in names
+    assert "pynvml.py" not in names

@@ -2,13 +2,16 @@
 
 import json
 import os
-import stat
 from pathlib import Path
 
 import pytest
+from machines import CLOUD_T4, LOST, write_smi
 from session import Session, make_spec, wait_until
 
+from tessera import hardware
+from tessera.hardware import Condition
 from tessera.node import probe
+from tessera.node.smi import read_topology
 from tessera.protocol import Inventory, ProtocolError
 
 DECLARATION = {
@@ -93,58 +96,83 @@ def test_a_node_with_a_malformed_declaration_has_no_devices_and_says_why(home: P
 
 
 def test_the_matrix_of_a_machine_with_nvlink_is_read() -> None:
-    assert probe.read_topology(TOPO_NVLINK, 4) == [(0, 0), (0, 1), (1, 2), (1, 3)]
+    assert read_topology(TOPO_NVLINK, 4) == [(0, 0), (0, 1), (1, 2), (1, 3)]
 
 
 def test_the_matrix_of_a_machine_with_switches_is_read() -> None:
-    assert probe.read_topology(TOPO_PLAIN, 4) == [(0, 0), (0, 0), (0, 2), (3, 3)]
+    assert read_topology(TOPO_PLAIN, 4) == [(0, 0), (0, 0), (0, 2), (3, 3)]
 
 
 @pytest.mark.parametrize("text", ["", "GPU0 X", "No devices were found"])
 def test_a_matrix_that_is_none_is_not_guessed(text: str) -> None:
-    assert probe.read_topology(text, 2) is None
+    assert read_topology(text, 2) is None
 
 
-def test_gpus_are_what_the_driver_says(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    smi = home / "nvidia-smi"
-    rows = "0, GPU-aa, NVIDIA H200, 143771, 570.86.15, 00000000:FF:1F.0\n"
-    rows += "1, GPU-bb, NVIDIA H200, 143771, 570.86.15, 00000000:FF:1F.1\n"
-    topology = "GPU0\tX\tPIX\t0-7\t0\nGPU1\tPIX\tX\t0-7\t0\n"
-    smi.write_text(
-        '#!/bin/sh\ncase "$1" in\n'
-        f"--query-gpu=*utilization*) echo '0, 50, 1024, 143771, 40, [N/A]';;\n"
-        f"--query-gpu*) printf '{rows}';;\ntopo) printf '{topology}';;\nesac\n"
-    )
-    smi.chmod(smi.stat().st_mode | stat.S_IXUSR)
+@pytest.fixture
+def smi(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The path of a stand-in ``nvidia-smi``, which is the only reader."""
     monkeypatch.setenv("PATH", f"{home}:{os.environ['PATH']}")
+    return home / "nvidia-smi"
+
+
+def test_gpus_are_what_the_driver_says(home: Path, smi: Path) -> None:
+    write_smi(CLOUD_T4, smi)
 
     inventory = probe.inventory(str(home))
 
-    assert [device.type for device in inventory.devices] == ["NVIDIA-H200"] * 2
-    assert [device.path for device in inventory.devices] == [[0, 0], [0, 0]]
-    assert inventory.devices[0].memory_bytes == 143771 << 20
-    assert inventory.devices[1].uuid == "GPU-bb"
-    assert inventory.driver == "570.86.15"
-    assert not inventory.devices[0].declared
+    assert [device.type for device in inventory.devices] == ["Tesla-T4"] * 4
+    assert [device.path for device in inventory.devices] == [[0, 0], [0, 1], [0, 2], [0, 3]]
+    first, second = inventory.devices[:2]
+    assert (first.memory_bytes, second.uuid, first.declared) == (
+        15360 << 20,
+        CLOUD_T4.boards[1].uuid,
+        False,
+    )
+    assert (first.serial, first.pci_address) == ("1324220042", "0000:07:00.0")
+    assert (inventory.driver, inventory.cuda, inventory.reader) == (
+        "470.57.02",
+        "11.4",
+        "nvidia-smi",
+    )
+    assert Inventory.from_json(inventory.to_json()) == inventory
 
 
-def test_one_lost_gpu_takes_no_other_with_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_lost_gpu_takes_no_other_with_it(home: Path, smi: Path) -> None:
     # nvidia-smi lists the GPUs that answer, names the lost one, and exits with 15.
-    smi = home / "nvidia-smi"
-    lost = "Unable to determine the device handle for GPU0000:3B:00.0: GPU is lost."
-    row = "GPU-%s, NVIDIA A100-SXM4-80GB, 81920, 535.54, 00000000:FF:1F.0"
-    rows = "\n".join(f"{index}, {row % name}" for index, name in ((0, "aa"), (2, "cc")))
-    smi.write_text(
-        f"#!/bin/sh\ncase \"$1\" in\n--query-gpu*) echo '{rows}'; echo '{lost}' >&2; exit 15;;\n"
-        "*) exit 15;;\nesac\n"
-    )
-    smi.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{home}:{os.environ['PATH']}")
+    write_smi(CLOUD_T4.change(1, fault=LOST), smi)
 
     inventory = probe.inventory(str(home))
 
-    assert [(one.index, one.uuid) for one in inventory.devices] == [(0, "GPU-aa"), (2, "GPU-cc")]
-    assert f"nvidia-smi ends with code 15: {lost}" in inventory.warnings
+    lost = CLOUD_T4.boards[1].bus_id[4:]
+    assert [one.uuid for one in inventory.devices] == [
+        board.uuid for board in CLOUD_T4.boards if board != CLOUD_T4.boards[1]
+    ]
+    assert f"ends with code 15: Unable to determine the device handle for GPU{lost}" in str(
+        inventory.warnings
+    )
+    assert inventory.conditions == [Condition(hardware.LOST, pci_address=lost.lower())]
+
+
+def test_the_numa_nodes_of_one_package_are_one_socket(tmp_path: Path) -> None:
+    # A DGX A100 in NPS4: each of two packages has four NUMA nodes, two of them with GPUs.
+    system = tmp_path / "sys/devices/system"
+    addresses = []
+    for package, node in ((0, 1), (0, 3), (1, 5), (1, 7)):
+        (system / f"node/node{node}").mkdir(parents=True)
+        (system / f"node/node{node}/cpulist").write_text(f"{node * 16}-{node * 16 + 15},200\n")
+        topology = system / f"cpu/cpu{node * 16}/topology"
+        topology.mkdir(parents=True)
+        (topology / "physical_package_id").write_text(f"{package}\n")
+        address = f"0000:{node:02x}:00.0"
+        device = tmp_path / f"sys/devices/pci0000:{node:02x}/0000:{node:02x}:01.0" / address
+        device.mkdir(parents=True)
+        (device / "numa_node").write_text(f"{node}\n")
+        bus = tmp_path / "sys/bus/pci/devices"
+        bus.mkdir(parents=True, exist_ok=True)
+        (bus / address).symlink_to(device)
+        addresses.append(address)
+
+    assert probe.sysfs_paths(addresses, str(tmp_path)) == [(0, 0), (0, 1), (1, 2), (1, 3)]
 
 
 def test_a_machine_with_nothing_has_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Inventory of a node: devices and their tree, memory, processors, driver, container engine.
 
-Devices come from a declaration (``~/.tessera/devices.json``) if it exists, else from
-``nvidia-smi``, otherwise the list is empty. A declaration is for machines without GPUs:
+Devices come from a declaration (``~/.tessera/devices.json``) if it exists, else from the
+driver of the GPUs, otherwise the list is empty. A declaration is for machines without GPUs:
 
     {"levels": ["node", "socket", "pcie", "device"], "cpus": 16, "memory_bytes": 34359738368,
      "devices": [{"type": "cpu-small", "path": [0, 0]}, {"type": "cpu-small", "path": [0, 1]}]}
@@ -11,27 +11,42 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Dict, List, Optional, Sequence, Tuple
+from dataclasses import replace
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from tessera import protocol
-from tessera.node import cgroups, confinement, container_gpus, engine, firewall, networks, system
+from tessera import hardware, protocol
+from tessera.hardware import Condition
+from tessera.node import (
+    cgroups,
+    confinement,
+    container_gpus,
+    driver,
+    engine,
+    firewall,
+    gpu_health,
+    networks,
+    smi,
+    system,
+)
 from tessera.node.container_gpus import NoGpuAccessError
 from tessera.node.engine import Engine
 from tessera.protocol import Device, Inventory, ProtocolError
 from tessera.wire import Fields
 
 GPU_LEVELS = ["node", "socket", "pcie", "device"]
-SMI_SECONDS = 20.0
-_QUERY = "index,uuid,name,memory.total,driver_version,pci.bus_id"
-_NEAR = ("PIX", "PXB", "X")  # at most PCIe switches in between
-_SAME_SOCKET = (*_NEAR, "PHB", "NODE")
 
 
-def inventory(root: str) -> Inventory:
-    """Return the inventory of this node."""
+def inventory(root: str, *, driver_seconds: float = driver.DEADLINE_SECONDS) -> Inventory:
+    """Return the inventory of this node.
+
+    Args:
+        root: the node's directory ``~/.tessera``.
+        driver_seconds: deadline for the driver of the GPUs.
+    """
     warnings: List[str] = []
     declared = _declared(os.path.join(root, protocol.DEVICES_FILE), warnings)
-    devices, levels, cpus, memory, driver = declared or _gpus(warnings)
+    found = declared or _gpus(root, driver_seconds, warnings)
+    devices = found.devices
     chosen = chosen_engine(warnings)
     description = chosen.description if chosen else ""
     access, gpu_fault = _access_of_containers(chosen, devices)
@@ -39,10 +54,13 @@ def inventory(root: str) -> Inventory:
         chosen = None  # a job with an image would run without the GPUs that it was given
     return Inventory(
         devices=devices,
-        levels=levels,
-        cpus=cpus or len(os.sched_getaffinity(0)),
-        memory_bytes=memory or memory_total(),
-        driver=driver,
+        levels=found.levels,
+        cpus=found.cpus or len(os.sched_getaffinity(0)),
+        memory_bytes=found.memory_bytes or memory_total(),
+        driver=found.driver,
+        cuda=found.cuda,
+        reader=found.reader,
+        conditions=found.conditions,
         docker=chosen.version if chosen else "",
         docker_socket=chosen.socket if chosen else "",
         engine=chosen.kind if chosen else "",
@@ -80,7 +98,17 @@ def _access_of_containers(chosen: Optional[Engine], devices: Sequence[Device]) -
         return "", str(error)
 
 
-Found = Tuple[List[Device], List[str], int, int, str]
+class Found(NamedTuple):
+    """Devices from a declaration or a driver, with the capacity that a declaration may give."""
+
+    devices: List[Device]
+    levels: List[str]
+    cpus: int = 0
+    memory_bytes: int = 0
+    driver: str = ""
+    cuda: str = ""
+    reader: str = ""
+    conditions: List[Condition] = []  # noqa: RUF012 - a default that nothing changes
 
 
 def memory_figures() -> Dict[str, int]:
@@ -109,7 +137,7 @@ def _declared(path: str, warnings: List[str]) -> Optional[Found]:
         return read_declaration(system.read_json(path, any_owner=True))
     except ProtocolError as error:
         warnings.append(f"{protocol.DEVICES_FILE}: {error.message}")
-        return [], ["node", "device"], 0, 0, ""
+        return Found([], ["node", "device"])
 
 
 def read_declaration(data: object) -> Found:
@@ -139,7 +167,7 @@ def read_declaration(data: object) -> Found:
     cpus = take.integer("cpus", 0, 0, 1 << 20)
     memory = take.integer("memory_bytes", 0, 0, 1 << 60)
     take.finish()
-    return _numbered(devices), levels, cpus, memory, ""
+    return Found(_numbered(devices), levels, cpus, memory)
 
 
 def _numbered(devices: Sequence[Device]) -> List[Device]:
@@ -153,148 +181,97 @@ def _numbered(devices: Sequence[Device]) -> List[Device]:
                 seen.append({})
             prefix = tuple(device.path[: depth + 1])
             path.append(seen[depth].setdefault(prefix, len(seen[depth])))
-        numbered.append(
-            Device(
-                index=device.index,
-                type=device.type,
-                path=path,
-                uuid=device.uuid,
-                memory_bytes=device.memory_bytes,
-                declared=device.declared,
-            )
-        )
+        numbered.append(replace(device, path=path))
     return numbered
 
 
-# -- NVIDIA --------------------------------------------------------------------------------------
-
-
-def run_smi(*arguments: str) -> Optional[str]:
-    """Run ``nvidia-smi`` and return its output; None if it is missing, prints nothing or hangs.
-
-    An exit code other than 0 does not discard the output: when one GPU is lost, ``nvidia-smi``
-    lists the others and exits with 15.
-    """
-    done = _run_tool(["nvidia-smi", *arguments])
-    return done[1] if done and (done[0] == 0 or done[1].strip()) else None
+# -- GPUs ----------------------------------------------------------------------------------------
 
 
 def fault_of(command: Sequence[str]) -> str:
     """Run a tool of the driver, and return an empty text, or why it failed."""
-    done = _run_tool(command)
+    done = smi.run_tool(command)
     if done is None:
-        return f"no response within {SMI_SECONDS:g} s"
+        return f"no response within {smi.SMI_SECONDS:g} s"
     lines = done[1].strip().splitlines()
     return "" if done[0] == 0 else (lines[-1][:300] if lines else f"exit code {done[0]}")
 
 
-def _run_tool(command: Sequence[str]) -> Optional[Tuple[int, str]]:
-    """Run a command; return its exit code and output, or None if it is missing or hangs."""
-    import subprocess  # noqa: PLC0415 - costs start-up time that only this path needs
-
+def _gpus(root: str, seconds: float, warnings: List[str]) -> Found:
+    """Read the GPUs; while the driver hangs, those of the last answer."""
+    nothing = Found([], list(GPU_LEVELS))
+    if not driver.has_driver():
+        return nothing
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=SMI_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.returncode, done.stdout.decode("utf-8", "replace")
+        answer = driver.read(root, in_detail=True, seconds=seconds)
+    except driver.DriverHungError:
+        last = driver.stored(root)
+        found = nothing if last is None else _found(last, warnings)
+        return found._replace(conditions=[Condition(hardware.DRIVER_HUNG)])
+    if answer is None:
+        if os.path.exists(driver.DRIVER_VERSION):
+            warnings.append("an NVIDIA driver is installed, but it does not respond")
+        return nothing
+    driver.store(root, answer)
+    warnings += answer.reading.warnings
+    found = _found(answer, warnings)
+    xids = gpu_health.kernel_xids()
+    return found._replace(conditions=gpu_health.conditions(answer.reading, xids))
 
 
-def _gpus(warnings: List[str]) -> Found:
-    command = ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
-    code, text = _run_tool(command) or (0, "")
-    rows = read_query(text)
-    if not rows:
-        if os.path.exists("/proc/driver/nvidia/version"):
-            warnings.append("an NVIDIA driver is installed, but nvidia-smi does not respond")
-        return [], list(GPU_LEVELS), 0, 0, ""
-    if code != 0:
-        others = [line.strip() for line in text.splitlines() if not read_query(line)]
-        warnings.append(f"nvidia-smi ends with code {code}: {' '.join(others)[:300]}")
-    paths = sysfs_paths([row[5] for row in rows])
-    if paths is None:
-        paths = read_topology(run_smi("topo", "-m") or "", len(rows))
+def _found(answer: driver.Answer, warnings: List[str]) -> Found:
+    gpus = answer.reading.gpus
+    paths = sysfs_paths([gpu.pci_address for gpu in gpus]) or answer.closeness
     if paths is None:
         warnings.append("the topology of the GPUs could not be read")
-        paths = [(0, 0)] * len(rows)
+        paths = [(0, 0)] * len(gpus)
     devices = [
         Device(
-            index=int(index),
-            type=re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-") or "GPU",
+            index=gpu.position,
+            type=re.sub(r"[^A-Za-z0-9._-]+", "-", gpu.name).strip("-") or "GPU",
             path=list(path),
-            uuid="" if uuid.startswith("[") else uuid,
-            memory_bytes=int(float(memory)) << 20 if memory.replace(".", "").isdigit() else 0,
+            uuid=gpu.uuid,
+            memory_bytes=gpu.memory_bytes or 0,
+            serial=gpu.serial,
+            pci_address=gpu.pci_address,
         )
-        for (index, uuid, name, memory, _, _), path in zip(rows, paths)  # noqa: B905 - strict came with Python 3.10
+        for gpu, path in zip(gpus, paths)  # noqa: B905 - strict came with Python 3.10
     ]
-    return _numbered(devices), list(GPU_LEVELS), 0, 0, rows[0][4]
+    return Found(
+        _numbered(devices),
+        list(GPU_LEVELS),
+        driver=answer.reading.driver,
+        cuda=answer.reading.cuda,
+        reader=answer.reader,
+    )
 
 
-def read_query(text: str) -> List[List[str]]:
-    """Parse the rows of ``nvidia-smi --query-gpu``; other lines are left out."""
-    rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
-    return [row for row in rows if len(row) == 6 and row[0].isdigit()]
+def sysfs_paths(addresses: Sequence[str], machine: str = "") -> Optional[List[Tuple[int, int]]]:
+    """Read socket and root bridge of each GPU from the kernel; None if unknown.
 
-
-def sysfs_paths(bus_ids: Sequence[str]) -> Optional[List[Tuple[int, int]]]:
-    """Read socket and root bridge of each GPU from the kernel; None if unknown."""
+    Args:
+        addresses: PCI addresses of the GPUs.
+        machine: root directory of the machine; ``/`` if empty.
+    """
     bridges: Dict[str, int] = {}
     paths = []
-    for bus_id in bus_ids:
-        place = os.path.realpath(f"/sys/bus/pci/devices/{_kernel_address(bus_id)}")
+    for address in addresses:
+        place = os.path.realpath(f"{machine}/sys/bus/pci/devices/{address}")
         found = re.search(r"/(pci[0-9a-f]+:[0-9a-f]+)/", place + "/")
         if found is None:
             return None
         node = system.read_text(f"{place}/numa_node").strip()
-        socket = int(node) if node.isdigit() else 0
+        socket = _socket(node, machine) if node.isdigit() else 0
         paths.append((socket, bridges.setdefault(found.group(1), len(bridges))))
     return paths
 
 
-def _kernel_address(bus_id: str) -> str:
-    """Convert ``00000000:3B:00.0`` to ``0000:3b:00.0``."""
-    domain, _, rest = bus_id.lower().partition(":")
-    return f"{domain[-4:]}:{rest}"
-
-
-def read_topology(text: str, count: int) -> Optional[List[Tuple[int, int]]]:
-    """Parse socket and PCIe group of each GPU from the matrix of ``nvidia-smi topo -m``.
-
-    For two GPUs joined by NVLink the matrix has only that and not their PCIe groups, so each
-    such GPU is a group of its own and the socket comes from the NUMA column.
-    """
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    rows = [line.split() for line in plain.splitlines() if re.match(r"\s*GPU\d+\s", line)]
-    matrix = [row[1 : count + 1] for row in rows if "X" in row]
-    if len(matrix) != count or any(len(row) != count for row in matrix):
-        return None
-    sockets = _classes(matrix, _SAME_SOCKET)
-    groups = _classes(matrix, _NEAR)
-    numa = [_numa_of(row, count) for row in rows if "X" in row]
-    if all(value is not None for value in numa):
-        sockets = [int(value or 0) for value in numa]
-    return list(zip(sockets, groups))  # noqa: B905 - strict came with Python 3.10
-
-
-def _classes(matrix: Sequence[Sequence[str]], joined: Sequence[str]) -> List[int]:
-    """Return for each GPU the number of the first GPU with which it is joined."""
-    return [
-        next(other for other, word in enumerate(row) if word in joined or other == index)
-        for index, row in enumerate(matrix)
-    ]
-
-
-def _numa_of(row: Sequence[str], count: int) -> Optional[int]:
-    """Return the NUMA affinity, which follows the CPU affinity (a range) in the last columns."""
-    tail = row[count + 1 :]
-    for index, word in enumerate(tail):
-        if re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", word) and index + 1 < len(tail):
-            following = tail[index + 1]
-            return int(following) if following.isdigit() else None
-    return None
+def _socket(node: str, machine: str) -> int:
+    """Return the processor package of a NUMA node: a package can have several (NPS4)."""
+    top = f"{machine}/sys/devices/system"
+    first = re.match(r"\d+", system.read_text(f"{top}/node/node{node}/cpulist"))
+    package = ""
+    if first is not None:
+        path = f"{top}/cpu/cpu{first.group()}/topology/physical_package_id"
+        package = system.read_text(path).strip()
+    return int(package) if package.isdigit() else int(node)

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List
 
 from tessera import protocol
-from tessera.node import probe, system
+from tessera.node import driver, probe, system
 from tessera.node.runs import Run, Store
 from tessera.node.system import Process
 from tessera.protocol import Json, ProtocolError, RunStatus
-
-_QUERY = "index,utilization.gpu,memory.used,memory.total,temperature.gpu,power.draw"
 
 
 def sample(root: str) -> Json:
@@ -33,55 +31,48 @@ def sample(root: str) -> Json:
         "memory_used_bytes": memory.get("MemTotal", 0) - memory.get("MemAvailable", 0),
         "disk_free_bytes": disk.f_bavail * disk.f_frsize,
         "disk_total_bytes": disk.f_blocks * disk.f_frsize,
-        "devices": _gpus() if declaration is None else _declared(declaration),
+        "devices": _gpus(root) if declaration is None else _declared(declaration),
         "runs": _usages(root),
     }
 
 
-def _gpus() -> List[Json]:
-    text = probe.run_smi(f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits") or ""
-    devices = []
-    for row in probe.read_query(text):
-        figures = [_figure(cell) for cell in row]
-        percent, used, total = figures[1:4]
-        devices.append(
-            {
-                "index": int(row[0]),
-                "utilisation": None if percent is None else min(1.0, percent / 100),
-                "memory_used_bytes": None if used is None else int(used * (1 << 20)),
-                "memory_bytes": None if total is None else int(total * (1 << 20)),
-                "temperature": figures[4],
-                "power": figures[5],
-            }
-        )
-    return devices
-
-
-def _figure(cell: str) -> Optional[float]:
-    """Parse a number; None for ``[N/A]`` and the like."""
+def _gpus(root: str) -> List[Json]:
+    """Return the load of the GPUs; none while the driver hangs."""
     try:
-        return float(cell)
-    except ValueError:
-        return None
+        answer = driver.read(root, in_detail=False) if driver.has_driver() else None
+    except driver.DriverHungError:
+        return []
+    return [
+        {
+            "index": gpu.position,
+            "uuid": gpu.uuid,
+            "utilisation": gpu.utilisation,
+            "memory_used_bytes": gpu.memory_used_bytes,
+            "memory_bytes": gpu.memory_bytes,
+            "temperature": gpu.temperature,
+            "power": gpu.power,
+        }
+        for gpu in (answer.reading.gpus if answer else [])
+    ]
 
 
 def _declared(declaration: Json) -> List[Json]:
     try:
-        devices, _, cpus, memory, _ = probe.read_declaration(declaration)
+        found = probe.read_declaration(declaration)
     except ProtocolError:
         return []
-    count = max(1, len(devices))
+    count = max(1, len(found.devices))
     return [
         {
             "index": device.index,
             "utilisation": None,
             "memory_used_bytes": 0,
-            "memory_bytes": device.memory_bytes or memory // count or None,
+            "memory_bytes": device.memory_bytes or found.memory_bytes // count or None,
             "temperature": None,
             "power": None,
-            "cpus": (cpus or len(os.sched_getaffinity(0))) / count,
+            "cpus": (found.cpus or len(os.sched_getaffinity(0))) / count,
         }
-        for device in devices
+        for device in found.devices
     ]
 
 

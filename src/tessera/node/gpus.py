@@ -1,0 +1,108 @@
+"""Facts of a node's GPUs, and the port through which the readers of a driver report them."""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+LOST, RESET_REQUIRED = "lost", "reset-required"
+NEAR = ("X", "PIX", "PXB")
+"""Words of a topology matrix for two GPUs with at most PCIe switches in between."""
+SAME_SOCKET = (*NEAR, "PHB", "NODE")
+COMPUTE_MODES = ("Default", "Exclusive_Thread", "Prohibited", "Exclusive_Process")
+
+
+class Health(NamedTuple):
+    """Health facts of a GPU; None if the driver or the board does not report one.
+
+    Attributes:
+        fault: ``LOST`` or ``RESET_REQUIRED`` if the driver reports it, or empty.
+        ecc_uncorrectable: uncorrectable memory errors since the driver was loaded.
+        remap_pending: rows of memory are remapped at the next reset.
+        remap_failed: a row could not be remapped.
+        pages_pending: pages of memory are retired at the next reset.
+        throttle_reasons: bits of NVML's clock event reasons.
+        nvlink_errors: replay, recovery and CRC errors of all NVLinks.
+        fabric: state of the registration with the fabric manager, or empty without a fabric.
+    """
+
+    fault: str = ""
+    ecc_uncorrectable: Optional[int] = None
+    remap_pending: Optional[bool] = None
+    remap_failed: Optional[bool] = None
+    pages_pending: Optional[bool] = None
+    throttle_reasons: Optional[int] = None
+    nvlink_errors: Optional[int] = None
+    fabric: str = ""
+
+
+class Gpu(NamedTuple):
+    """One GPU as its driver reports it.
+
+    Attributes:
+        position: by the driver, in the order of the PCI addresses.
+        pci_address: as the kernel writes it, ``0000:3b:00.0``.
+        utilisation: share of the last interval in which it was busy, 0 to 1.
+        temperature: degrees Celsius.
+        power: watts.
+    """
+
+    position: int
+    uuid: str
+    name: str
+    pci_address: str
+    serial: str = ""
+    memory_bytes: Optional[int] = None
+    memory_used_bytes: Optional[int] = None
+    utilisation: Optional[float] = None
+    temperature: Optional[float] = None
+    power: Optional[float] = None
+    compute_mode: str = ""
+    health: Health = Health()
+
+
+class Reading(NamedTuple):
+    """The GPUs of a node at one time.
+
+    Attributes:
+        driver: version of the driver; ``cuda`` the highest version of CUDA that it supports.
+        lost: PCI addresses of GPUs that the driver knows and cannot reach.
+        warnings: messages of the driver about parts that it could not read.
+    """
+
+    gpus: List[Gpu]
+    driver: str = ""
+    cuda: str = ""
+    lost: List[str] = []  # noqa: RUF012 - a default of a named tuple, which nothing changes
+    warnings: List[str] = []  # noqa: RUF012 - likewise
+
+
+class Reader:
+    """Port to a driver of GPUs: NVML, or ``nvidia-smi``."""
+
+    name = ""
+
+    def read(self, *, in_detail: bool) -> Optional[Reading]:
+        """Read all GPUs; None if there is no driver, or it does not respond.
+
+        Args:
+            in_detail: also read health facts that need further calls.
+        """
+        raise NotImplementedError
+
+    def closeness(self, gpus: Sequence[Gpu]) -> Optional[List[Tuple[int, int]]]:
+        """Return the socket and the PCIe group of each GPU; None if unknown."""
+        raise NotImplementedError
+
+
+def kernel_address(bus_id: str) -> str:
+    """Convert ``00000000:3B:00.0`` to ``0000:3b:00.0``."""
+    domain, _, rest = bus_id.lower().partition(":")
+    return f"{domain[-4:]}:{rest}" if rest else ""
+
+
+def groups(matrix: Sequence[Sequence[str]], joined: Sequence[str]) -> List[int]:
+    """Return for each GPU the number of the first GPU with which it is joined."""
+    return [
+        next(other for other, word in enumerate(row) if word in joined or other == index)
+        for index, row in enumerate(matrix)
+    ]
