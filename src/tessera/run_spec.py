@@ -103,7 +103,8 @@ class RunSpec:
         run_id: ``<attempt>.<role>.<rank>``, consistent with the fields of these names.
         command: shell text; it becomes a script file that ``/bin/sh`` runs.
         env: added to the job's environment.
-        devices: indices of the node's devices.
+        devices: numbers of the node's devices, for display and for declared CPU slots.
+        gpus: UUIDs of those that are GPUs; empty where the driver reports none.
         cpus: processors, 0 for no limit.
         memory_bytes: memory, 0 for no limit.
         limits_enforced: try to limit cpus and memory by cgroups.
@@ -162,6 +163,7 @@ class RunSpec:
     network: str = SHARED_NETWORK
     job_network: str = ""
     disk_bytes: int = 0
+    gpus: List[str] = field(default_factory=list)
     protocol: int = PROTOCOL_VERSION
 
     def to_json(self) -> Json:
@@ -228,6 +230,7 @@ class RunSpec:
             network=take.choice("network", SHARED_NETWORK, NETWORKS),
             job_network=take.choice("job_network", "", ("", *job_networks.SETTINGS)),
             disk_bytes=take.integer("disk_bytes", 0, 0, 1 << 60),
+            gpus=take.texts("gpus", 4096, 128),
             protocol=version,
         )
         take.finish()
@@ -244,6 +247,7 @@ _DEFAULTS: Dict[str, object] = {
     "network": SHARED_NETWORK,
     "job_network": "",
     "disk_bytes": 0,
+    "gpus": [],
 }
 
 

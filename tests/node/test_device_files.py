@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from session import make_spec
 
 from tessera.node.plans import device_files
+from tessera.protocol import RunSpec
 
 ADDRESSES = ("0000:07:00.0", "0000:0f:00.0")
 COMMON = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]
@@ -19,7 +21,8 @@ def machine(tmp_path: Path) -> Path:
         (top / "dev" / name).touch()
     for address, number in zip(ADDRESSES, (1, 0), strict=True):
         information = top / "proc/driver/nvidia/gpus" / address / "information"
-        put(information, f"Model: \t\t NVIDIA A100\nDevice Minor: \t {number}\n")
+        uuid = f"GPU UUID: \t GPU-{number}\n"
+        put(information, f"Model: \t\t NVIDIA A100\n{uuid}Device Minor: \t {number}\n")
     capabilities = top / "proc/driver/nvidia/capabilities"
     grants = {
         "gpu0/mig/gi7/access": 66,
@@ -43,13 +46,17 @@ def put(path: Path, text: str) -> None:
     path.write_text(text)
 
 
+def run_of(devices: list[int], gpus: list[str] | None = None) -> RunSpec:
+    return make_spec("true", devices=devices, gpus=gpus or [])
+
+
 def caps(*numbers: int) -> list[str]:
     return [f"/dev/nvidia-caps/nvidia-cap{number}" for number in numbers]
 
 
 def test_only_the_instances_of_the_assigned_gpu_are_shown(machine: Path, tmp_path: Path) -> None:
-    first = device_files(str(tmp_path), [0], str(machine))
-    second = device_files(str(tmp_path), [1], str(machine))
+    first = device_files(str(tmp_path), run_of([0]), str(machine))
+    second = device_files(str(tmp_path), run_of([1]), str(machine))
 
     assert first == ["/dev/nvidia1", *COMMON, *caps(147)]
     assert second == ["/dev/nvidia0", *COMMON, *caps(66, 67, 84, 85, 86)]
@@ -58,12 +65,24 @@ def test_only_the_instances_of_the_assigned_gpu_are_shown(machine: Path, tmp_pat
 def test_a_capability_without_a_file_is_left_out(machine: Path, tmp_path: Path) -> None:
     (machine / "dev/nvidia-caps/nvidia-cap147").unlink()
 
-    assert device_files(str(tmp_path), [0], str(machine)) == ["/dev/nvidia1", *COMMON]
+    assert device_files(str(tmp_path), run_of([0]), str(machine)) == ["/dev/nvidia1", *COMMON]
 
 
 def test_nothing_is_shown_without_gpus_or_where_they_are_declared(
     machine: Path, tmp_path: Path
 ) -> None:
-    assert device_files(str(tmp_path), [], str(machine)) == []
+    assert device_files(str(tmp_path), run_of([]), str(machine)) == []
     (tmp_path / "devices.json").touch()
-    assert device_files(str(tmp_path), [0], str(machine)) == []
+    assert device_files(str(tmp_path), run_of([0]), str(machine)) == []
+
+
+def test_a_run_that_names_its_gpus_gets_their_files_whatever_its_numbers_are(
+    machine: Path, tmp_path: Path
+) -> None:
+    found = device_files(str(tmp_path), run_of([7], ["GPU-1"]), str(machine))
+
+    assert found == ["/dev/nvidia1", *COMMON, *caps(147)]
+
+
+def test_a_gpu_that_is_gone_has_no_file(machine: Path, tmp_path: Path) -> None:
+    assert device_files(str(tmp_path), run_of([0], ["GPU-9"]), str(machine)) == COMMON

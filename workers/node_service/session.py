@@ -61,6 +61,7 @@ class NodeSession:
         self._strays: set[str] = set()
         self._early: dict[tuple[str, str], NodeEvent] | None = None
         self._boot_id = ""
+        self._numbers: dict[str, int] = {}
         self.directives = DirectiveRunner(
             transport=transport,
             service=service,
@@ -337,6 +338,7 @@ class NodeSession:
             log.warning("%s cannot be probed: %s", self._node.name, error)
             return
         self._service.post(Probed(node_id=self._node.node_id, inventory=inventory))
+        self._numbers = {}
 
     def _probe_soon(self) -> None:
         """Probe the node at once: it isolates jobs less than its last probe found."""
@@ -349,12 +351,21 @@ class NodeSession:
             await asyncio.sleep(every - estimated_now().timestamp() % every)
             self._fetching.sum_up()
 
+    async def _numbered(self, reading: NodeLoad) -> NodeLoad:
+        """Return a reading by the numbers of the GPUs, which only a probe changes."""
+        uuids = {device.uuid for device in reading.devices if device.uuid}
+        if not uuids <= self._numbers.keys():
+            self._numbers = await self._service.read(
+                telemetry.device_numbers, node_id=self._node.node_id
+            )
+        return telemetry.numbered(reading, self._numbers)
+
     async def _read_telemetry(self) -> None:
         readings: list[NodeLoad] = []
         minute = estimated_now().timestamp() // MINUTE
         while True:
             try:
-                reading = await self._transport.telemetry()
+                reading = await self._numbered(await self._transport.telemetry())
             except RefusedError as error:
                 log.warning("%s: no telemetry: %s", self._node.name, error)
             else:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from django.db.models import OuterRef, Subquery
 
@@ -118,6 +119,7 @@ class Preparations:
                 gpu_access=_gpu_access(member.node) if has_container else "",
             ),
             devices=list(member.devices),
+            gpus=self._uuids_of(member),
             cpus=cpus,
             memory_bytes=memory,
             limits_enforced=_enforces_limits(member.node),
@@ -171,12 +173,19 @@ class Preparations:
 
     def _gpus_of(self, member: Member) -> tuple[str, ...]:
         """Return the UUIDs of the member's GPUs, or their indices where the node has no other."""
+        uuids = self._uuids_of(member)
+        if uuids and _gpu_access(member.node) != BY_CDI_INDEX:
+            return tuple(uuids)
+        return tuple(str(gpu.index) for gpu in self._own(member))
+
+    def _uuids_of(self, member: Member) -> list[str]:
+        """Return the UUIDs of the member's GPUs; empty if the node does not know all of them."""
+        uuids = [gpu.uuid for gpu in self._own(member)]
+        return uuids if all(uuids) else []
+
+    def _own(self, member: Member) -> list["_Gpu"]:
         gpus = self._gpus.get(member.node_id, {})
-        own = [(index, gpus[index]) for index in member.devices if index in gpus]
-        by_index = _gpu_access(member.node) == BY_CDI_INDEX
-        if not by_index and all(uuid for _, uuid in own):
-            return tuple(uuid for _, uuid in own)
-        return tuple(str(index) for index, _ in own)
+        return [gpus[number] for number in member.devices if number in gpus]
 
     def _share(self, member: Member, role: RoleSpec) -> tuple[float, int]:
         """Return processors and memory: the request of the role, or the share of its devices."""
@@ -233,16 +242,24 @@ def _sealed(job_ids: Collection[int]) -> dict[tuple[int, str], dict[str, bytes]]
     return found
 
 
+class _Gpu(NamedTuple):
+    """The names of a GPU for drivers: its UUID, and the index that the driver has for it now."""
+
+    uuid: str
+    index: int
+
+
 def _devices(
     node_ids: Collection[int],
-) -> tuple[dict[int, dict[int, str]], dict[int, dict[int, tuple[float, int]]]]:
-    """Return by node the UUIDs of its GPUs, and each device's share of processors and memory."""
-    gpus: dict[int, dict[int, str]] = defaultdict(dict)
+) -> tuple[dict[int, dict[int, _Gpu]], dict[int, dict[int, tuple[float, int]]]]:
+    """Return by node the names of its GPUs, and each device's share of processors and memory."""
+    gpus: dict[int, dict[int, _Gpu]] = defaultdict(dict)
     shares: dict[int, dict[int, tuple[float, int]]] = defaultdict(dict)
     for device in Device.objects.filter(node_id__in=list(node_ids), retired_at=None):
         shares[device.node_id][device.index] = (device.cpus, device.memory_bytes)
         if device.is_gpu:
-            gpus[device.node_id][device.index] = device.uuid
+            index = device.index if device.driver_index is None else device.driver_index
+            gpus[device.node_id][device.index] = _Gpu(device.uuid, index)
     return dict(gpus), dict(shares)
 
 

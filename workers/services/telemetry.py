@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from statistics import fmean
 from typing import Any, Final
@@ -10,6 +11,7 @@ from typing import Any, Final
 import redis
 from django.db import transaction
 
+from scheduling.clusters.models import Device
 from workers.models import NodeTelemetry
 from workers.transports.base import NodeLoad
 from workers.waking import has_redis, redis_client
@@ -24,8 +26,27 @@ REDIS_KEY: Final = "tessera:telemetry"
 STALE: Final = timedelta(minutes=3)
 
 
+def device_numbers(*, node_id: int) -> dict[str, int]:
+    """Return the numbers of a node's GPUs by UUID."""
+    rows = Device.objects.filter(node_id=node_id, retired_at=None).exclude(uuid="")
+    return dict(rows.values_list("uuid", "index"))
+
+
+def numbered(reading: NodeLoad, numbers: Mapping[str, int]) -> NodeLoad:
+    """Return a reading by the numbers of the devices instead of the indices of the driver.
+
+    A GPU without a number is left out: it has no leaf yet.
+    """
+    devices = tuple(
+        replace(device, index=numbers[device.uuid]) if device.uuid else device
+        for device in reading.devices
+        if not device.uuid or device.uuid in numbers
+    )
+    return replace(reading, devices=devices)
+
+
 def as_json(reading: NodeLoad) -> dict[str, Any]:
-    """Return a reading as arrays by device index, the format of rows and pages."""
+    """Return a reading as arrays by device number, the format of rows and pages."""
     return {
         "utilisation": _by_index(reading, lambda device: device.utilisation),
         "memory_bytes": _by_index(reading, lambda device: device.memory_bytes),

@@ -80,9 +80,11 @@ class DeviceReading:
         utilisation: share of the last interval in which it was busy, 0 to 1.
         memory_bytes: memory in use.
         temperature: degrees Celsius.
+        uuid: identity of a GPU, whose index is that of the driver; empty for a CPU slot.
     """
 
     index: int
+    uuid: str = ""
     utilisation: float | None = None
     memory_bytes: int | None = None
     temperature: float | None = None

@@ -92,6 +92,7 @@ def _reading(item: object) -> DeviceReading:
     take = Fields(item, "telemetry.devices")
     return DeviceReading(
         index=take.integer("index", None, 0, 4095),
+        uuid=take.text("uuid", "", 100),
         utilisation=take.optional_number("utilisation", 0.0, 1.0),
         memory_bytes=take.optional_integer("memory_used_bytes", 0, 1 << 60),
         temperature=take.optional_number("temperature", -273.0, 1000.0),

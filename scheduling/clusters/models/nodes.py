@@ -136,10 +136,12 @@ class NodeTenancy(models.Model):
 
 
 class Device(models.Model):
-    """One leaf cell: a GPU, or a declared CPU slot.
+    """A device on a leaf cell: a GPU, or a declared CPU slot.
 
-    ``address`` is the address of the leaf in the topology, ``index`` the device index on its node.
-    The row of a device that has left the topology remains as history (``retired_at``).
+    A GPU is its ``uuid``, which its row keeps for life. ``index`` is the number of its leaf on the
+    node, and ``address`` the address of the leaf in the topology. ``driver_index``,
+    ``pci_address``, ``serial`` and ``model`` (the reported type) are facts of the last probe that
+    found it. The row of a device that has left the topology remains as history (``retired_at``).
     """
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="devices")
@@ -148,6 +150,10 @@ class Device(models.Model):
     chain = models.CharField(max_length=100)
     device_type = models.CharField(max_length=100)
     uuid = models.CharField(max_length=100, blank=True)
+    serial = models.CharField(max_length=64, blank=True, default="")
+    pci_address = models.CharField(max_length=32, blank=True, default="")
+    driver_index = models.PositiveIntegerField(null=True)
+    model = models.CharField(max_length=128, blank=True, default="")
     is_gpu = models.BooleanField(default=False)
     healthy = models.BooleanField(default=True)
     health_reason = models.CharField(max_length=500, blank=True)
@@ -162,6 +168,11 @@ class Device(models.Model):
                 fields=["node", "index"],
                 condition=Q(retired_at=None),
                 name="device_one_per_index",
+            ),
+            models.UniqueConstraint(
+                fields=["node", "uuid"],
+                condition=Q(retired_at=None) & ~Q(uuid=""),
+                name="device_one_per_uuid",
             ),
         ]
         indexes = [

@@ -47,10 +47,11 @@ def truth_of(
     by_device = {index: member for member in members for index in member.devices}
     listed = found.get("devices")
     present = (
-        {entry.get("index") for entry in listed if isinstance(entry, dict)}
+        {entry.get("uuid") or entry.get("index") for entry in listed if isinstance(entry, dict)}
         if isinstance(listed, list)
         else None
     )
+    identities = dict(node.devices.filter(retired_at=None).values_list("pk", "uuid"))
     leased = {lease.device_id for lease in facts.leases if not lease.reserved}
     return tuple(
         _truth_row(
@@ -58,7 +59,7 @@ def truth_of(
             device=device,
             member=by_device.get(device.index),
             is_leased=device.id in leased,
-            is_present=present is None or device.index in present,
+            is_present=present is None or (identities.get(device.id) or device.index) in present,
         )
         for device in view.devices
     )

@@ -1,6 +1,6 @@
 """Applies a node's inventory to its devices and its cell, without removing devices in use."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -18,6 +18,12 @@ from scheduling.clusters.services.topology import (
 from scheduling.common.on_commit import node_has_changed, request_round_on_commit
 from scheduling.core.cells import CellError, ClusterSpec, PhysicalCell, feasible
 from scheduling.core.cells.topology import ClusterTopology
+from scheduling.core.device_seats import (
+    Seat,
+    Seated,
+    seat_devices,
+    without_shared_uuids,
+)
 from scheduling.core.inventory import Proposal, propose
 from scheduling.core.messages import sentence
 from scheduling.runs.models import Lease
@@ -28,6 +34,7 @@ from tessera.inventory import Inventory
 from tessera.messages import message_of
 
 MISSING: Final = "no longer found on the node"
+_FACTS: Final = ("uuid", "serial", "pci_address", "driver_index", "model")
 _SYSTEM: Final = Actor.system("inventory")
 
 
@@ -55,9 +62,11 @@ class Applied:
 def apply_inventory(*, node_id: int, inventory: Inventory, now: datetime) -> Applied:
     """Set the node's devices and cell to its inventory; idempotent.
 
-    A new node gets a cell of its own. An existing cell changes its shape only if no job holds a
-    device of the node and every guarantee still fits. An imported cell inside a larger cell does
-    not change its shape. Otherwise missing devices become unhealthy, and the result has warnings.
+    A new node gets a cell of its own. Devices keep their leaves by identity, so a missing GPU
+    becomes unhealthy, and a new one in its place gets a row of its own. An existing cell changes
+    its shape only if no job holds a device of the node, every guarantee still fits, and no GPU is
+    missing. An imported cell inside a larger cell does not change its shape. Otherwise missing
+    devices become unhealthy, and the result has warnings.
 
     Raises:
         StaleEditError: concurrent edits changed the topology at every try.
@@ -68,9 +77,26 @@ def apply_inventory(*, node_id: int, inventory: Inventory, now: datetime) -> App
 def _apply(node_id: int, inventory: Inventory, now: datetime) -> Applied:
     node = Node.objects.get(pk=node_id)
     topology = current_topology()
-    proposal = propose(node=node.name, inventory=inventory, known=topology.spec.cell_types)
-    spec, warnings = _shaped(node, topology, proposal)
-    cells = topology
+    inventory = replace(inventory, devices=without_shared_uuids(inventory.devices))
+    places = _places_of(topology, node.name)
+    rows = {row.index: row for row in node.devices.filter(retired_at=None)}
+    held = set(
+        Lease.objects.filter(released_at=None, device__node=node).values_list(
+            "device_id", flat=True
+        )
+    )
+    seated = seat_devices(_seats(node.name, places, rows, held), inventory.devices)
+    found = {
+        number: device
+        for device, number in reversed(list(zip(inventory.devices, seated.numbers, strict=True)))
+        if number is not None
+    }
+    numbered = [replace(device, index=number) for number, device in sorted(found.items())]
+    spec, warnings = (
+        (None, ())
+        if _keeps_cell(places, rows, seated)
+        else _shaped(node, topology, places, replace(inventory, devices=numbered))
+    )
     if spec is not None:
         appended = append_version(
             before=topology.version,
@@ -79,31 +105,91 @@ def _apply(node_id: int, inventory: Inventory, now: datetime) -> Applied:
             user_id=None,
             now=now,
         )
-        cells = TopologyNow(appended.version, spec)
-    written, has_changed = _write_devices(node, cells, inventory, now)
+        topology = TopologyNow(appended.version, spec)
+        places = _places_of(topology, node.name)
+    rows = {seated.moved.get(number, number): row for number, row in rows.items()}
+    written, has_changed = _write_devices(
+        node=node, places=places, inventory=inventory, found=found, rows=rows, now=now
+    )
     applied = replace(
-        written, is_new_version=spec is not None, warnings=(*proposal.warnings, *warnings)
+        written,
+        version=topology.version,
+        is_new_version=spec is not None,
+        warnings=(*warnings, *_seat_warnings(node, inventory, seated)),
     )
     if has_changed or applied.is_new_version:
         _signal_change(node, applied)
     return applied
 
 
+def _seats(
+    name: str, places: Mapping[int, LeafPlace], rows: Mapping[int, Device], held: set[int]
+) -> list[Seat]:
+    """Return the leaves of a node, with the devices of their rows."""
+    found = []
+    for place in places.values():
+        row = rows.get(place.index)
+        _, _, inside = f"/{place.address}".partition(f"/{name}/")
+        found.append(
+            Seat(
+                number=place.index,
+                cells=tuple(inside.split("/")[:-1]),
+                uuid=row.uuid if row else "",
+                pci_address=row.pci_address if row else "",
+                model=row.model if row else "",
+                is_held=row is not None and row.pk in held,
+            )
+        )
+    return found
+
+
+def _places_of(topology: TopologyNow, name: str) -> dict[int, LeafPlace]:
+    return {p.index: p for p in leaf_places(topology).values() if p.node == name}
+
+
+def _keeps_cell(
+    places: Mapping[int, LeafPlace], rows: Mapping[int, Device], seated: Seated
+) -> bool:
+    """Return whether the cell of a node with GPUs remains as it is.
+
+    It does while a GPU is missing, and while the tree of the GPUs is that of the cell. New GPUs
+    and another tree change it.
+    """
+    if not any(row.uuid for row in rows.values()):
+        return False
+    present = {number for number in seated.numbers if number is not None}
+    return places.keys() > present or (places.keys() == present and seated.is_consistent)
+
+
+def _seat_warnings(node: Node, inventory: Inventory, seated: Seated) -> tuple[str, ...]:
+    waiting = [
+        device.uuid
+        for device, number in zip(inventory.devices, seated.numbers, strict=True)
+        if number is None
+    ]
+    warnings = []
+    if waiting:
+        uuids = ", ".join(waiting)
+        warnings.append(sentence("devices-wait-for-leaf", node=node.name, uuids=uuids))
+    if not seated.is_consistent:
+        warnings.append(sentence("devices-moved-in-use", node=node.name))
+    return tuple(warnings)
+
+
 def _shaped(
-    node: Node, topology: TopologyNow, proposal: Proposal
+    node: Node, topology: TopologyNow, places: Mapping[int, LeafPlace], inventory: Inventory
 ) -> tuple[ClusterSpec | None, tuple[str, ...]]:
-    """Return the cells with the node as proposed, or None and the reason against a change."""
+    """Return the cells with the node as reported, or None, and warnings."""
     spec = topology.spec
-    present = {
-        place.address for place in leaf_places(topology).values() if place.node == node.name
-    }
+    proposal = propose(node=node.name, inventory=inventory, known=spec.cell_types)
+    present = {place.address for place in places.values()}
     if present == {leaf.address for leaf in proposal.leaves} or proposal.cell is None:
-        return None, ()
+        return None, proposal.warnings
     position = own_cell(spec, node.name)
     if present and position is None:
-        return None, _imported_words(node, topology, proposal)
+        return None, (*proposal.warnings, *_imported_words(node, topology, proposal))
     if present and Lease.objects.filter(released_at=None, device__node=node).exists():
-        return None, (sentence("cells-changed-in-use"),)
+        return None, (*proposal.warnings, sentence("cells-changed-in-use"))
     wanted = replace(
         spec,
         cell_types={**spec.cell_types, **proposal.new_types},
@@ -111,8 +197,8 @@ def _shaped(
     )
     fault = _fault(replace(wanted, virtual_clusters=spec_in_force(topology).virtual_clusters))
     if fault:
-        return None, (sentence("cells-changed", fault=message_of(fault)),)
-    return wanted, ()
+        return None, (*proposal.warnings, sentence("cells-changed", fault=message_of(fault)))
+    return wanted, proposal.warnings
 
 
 def own_cell(spec: ClusterSpec, name: str) -> int | None:
@@ -157,33 +243,63 @@ def _fault(spec: ClusterSpec) -> str:
 
 
 def _write_devices(
-    node: Node, topology: TopologyNow, inventory: Inventory, now: datetime
+    *,
+    node: Node,
+    places: Mapping[int, LeafPlace],
+    inventory: Inventory,
+    found: Mapping[int, Found],
+    rows: Mapping[int, Device],
+    now: datetime,
 ) -> tuple[Applied, bool]:
-    """Write the rows of the node's leaves, and return the changes and whether any row changed."""
-    places = {p.index: p for p in leaf_places(topology).values() if p.node == node.name}
-    found = {device.index: device for device in reversed(inventory.devices)}
-    rows = {row.index: row for row in node.devices.filter(retired_at=None)}
-    retired = [row for index, row in rows.items() if index not in places]
+    """Write the rows of the node's leaves, and return the changes and whether any row changed.
+
+    Leaves, devices and rows are given by the number of their leaf.
+    """
+    retired = [
+        row
+        for number, row in rows.items()
+        if number not in places or _is_another(row, found.get(number))
+    ]
     retire_devices(retired, now)
-    kept = {index: row for index, row in rows.items() if index in places}
+    gone = {row.pk for row in retired}
+    kept = {number: row for number, row in rows.items() if row.pk not in gone}
+    has_moved = any(number != row.index for number, row in kept.items())
     move_devices(
-        {row.pk: places[index] for index, row in kept.items()},
+        {row.pk: places[number] for number, row in kept.items()},
         {row.pk: row for row in kept.values()},
     )
     cpus, memory = _shares(inventory, len(places))
-    added = [places[index] for index in sorted(places.keys() - kept.keys())]
-    Device.objects.bulk_create(
-        _new_row(node, place, found.get(place.index), cpus, memory) for place in added
-    )
-    has_changed = _refresh(kept, found, cpus, memory) or bool(added) or bool(retired)
+    added = [places[number] for number in sorted(places.keys() - kept.keys())]
+    new = [_new_row(node, place, found.get(place.index), cpus, memory) for place in added]
+    _restore_marks(new)
+    Device.objects.bulk_create(new)
+    has_changed = _refresh(kept, found, cpus, memory) or has_moved or bool(added) or bool(retired)
     applied = Applied(
-        version=topology.version,
+        version=0,
         is_new_version=False,
         added=tuple(place.index for place in added),
         retired=tuple(row.index for row in retired),
         missing=tuple(sorted(places.keys() - found.keys())),
     )
     return applied, has_changed
+
+
+def _is_another(row: Device, found: Found | None) -> bool:
+    """Return whether another board is in the place of a device."""
+    return found is not None and bool(row.uuid and found.uuid) and row.uuid != found.uuid
+
+
+def _restore_marks(rows: Sequence[Device]) -> None:
+    """Mark boards as unhealthy that an admin marked where they were before."""
+    uuids = [row.uuid for row in rows if row.uuid]
+    if not uuids:
+        return
+    known = Device.objects.filter(uuid__in=uuids).order_by("pk")
+    newest = {before.uuid: before for before in known}
+    for row in rows:
+        before = newest.get(row.uuid)
+        if before and not before.healthy and before.health_reason != MISSING:
+            row.healthy, row.health_reason = False, before.health_reason
 
 
 def _shares(inventory: Inventory, devices: int) -> tuple[float, int]:
@@ -208,7 +324,7 @@ def _new_row(
 def _refresh(
     rows: Mapping[int, Device], found: Mapping[int, Found], cpus: float, memory: int
 ) -> bool:
-    columns = ("uuid", "is_gpu", "cpus", "memory_bytes", "healthy", "health_reason")
+    columns = (*_FACTS, "is_gpu", "cpus", "memory_bytes", "healthy", "health_reason")
     changed = []
     for index, row in rows.items():
         before = tuple(getattr(row, column) for column in columns)
@@ -228,7 +344,9 @@ def _fill(row: Device, found: Found | None, cpus: float, memory: int) -> None:
         return
     if found.declared and found.memory_bytes:
         row.memory_bytes = found.memory_bytes
-    row.uuid = found.uuid[:100]
+    row.uuid = found.uuid[:100] or (row.uuid if not found.declared else "")
+    row.model, row.serial, row.pci_address = found.type, found.serial, found.pci_address
+    row.driver_index = None if found.declared else found.index
     row.is_gpu = not found.declared
     if row.health_reason == MISSING:
         row.healthy, row.health_reason = True, ""

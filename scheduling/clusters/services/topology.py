@@ -298,8 +298,13 @@ def leaf_places(topology: TopologyNow) -> Mapping[tuple[str, int], LeafPlace]:
     return places
 
 
+_PLACE: Final = ("address", "index", "chain", "device_type")
+_NO_INDEX: Final = 1 << 20
+"""Above each index of a device."""
+
+
 def move_devices(wanted: Mapping[int, LeafPlace], rows: Mapping[int, Device]) -> None:
-    """Store new addresses of devices in one step, so that devices can swap addresses.
+    """Store new places of devices in one step, so that devices can swap their leaves.
 
     Args:
         wanted: new place by primary key of the device.
@@ -308,19 +313,16 @@ def move_devices(wanted: Mapping[int, LeafPlace], rows: Mapping[int, Device]) ->
     changed = [
         pk
         for pk, place in wanted.items()
-        if (rows[pk].address, rows[pk].chain, rows[pk].device_type)
-        != (place.address, place.chain, place.device_type)
+        if tuple(getattr(rows[pk], name) for name in _PLACE)
+        != tuple(getattr(place, name) for name in _PLACE)
     ]
+    for number, pk in enumerate(changed):
+        rows[pk].address, rows[pk].index = f"~{pk}", _NO_INDEX + number
+    Device.objects.bulk_update((rows[pk] for pk in changed), ["address", "index"], batch_size=500)
     for pk in changed:
-        rows[pk].address = f"~{pk}"
-    Device.objects.bulk_update((rows[pk] for pk in changed), ["address"], batch_size=500)
-    for pk in changed:
-        place = wanted[pk]
-        rows[pk].address, rows[pk].chain = place.address, place.chain
-        rows[pk].device_type = place.device_type
-    Device.objects.bulk_update(
-        (rows[pk] for pk in changed), ["address", "chain", "device_type"], batch_size=500
-    )
+        for name in _PLACE:
+            setattr(rows[pk], name, getattr(wanted[pk], name))
+    Device.objects.bulk_update((rows[pk] for pk in changed), _PLACE, batch_size=500)
 
 
 def retire_devices(devices: Iterable[Device], now: datetime) -> None:

@@ -41,6 +41,12 @@ CLUSTERS: Final[Mapping[str, Template]] = {
         "Its cells have changed. The old shape stays in use while jobs hold devices."
     ),
     "cells-changed": fixed("Its cells have changed. The old shape stays in use: %(fault)s."),
+    "devices-wait-for-leaf": fixed(
+        "New GPUs of %(node)s wait until jobs release the missing GPUs in their place: %(uuids)s."
+    ),
+    "devices-moved-in-use": fixed(
+        "GPUs of %(node)s are in other sockets than before. Drain the node to move their cells."
+    ),
     "not-retried": fixed("Not retried: %(name)s."),
     "log-rule-exists": fixed("A rule named %(name)s already exists."),
     "too-many-rules": fixed("The limit of %(most)s rules is reached."),

@@ -22,22 +22,27 @@ _OF_ALL_GPUS = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 _GPUS = "/proc/driver/nvidia/gpus"
 _CAPABILITIES = "/proc/driver/nvidia/capabilities"
 _GPU_NUMBER = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)
+_GPU_UUID = re.compile(r"^GPU UUID:\s*(GPU-\S+)", re.MULTILINE)
 _FILE_NUMBER = re.compile(r"^DeviceFileMinor:\s*(\d+)", re.MULTILINE)
 _GPU_INSTANCE, _COMPUTE_INSTANCE = re.compile(r"gi\d+"), re.compile(r"ci\d+")
 
 
-def device_files(root: str, indices: List[int], machine: str = "") -> List[str]:
+def device_files(root: str, spec: RunSpec, machine: str = "") -> List[str]:
     """Return the device files of a run's GPUs; none on a node that declares its devices.
 
     Args:
         root: the node's directory ``~/.tessera``.
-        indices: indices of the GPUs, in the order of their bus addresses.
+        spec: the run, which names its GPUs by UUID; where the driver reports none, by index in
+            the order of their bus addresses.
         machine: root directory of the machine; ``/`` if empty.
     """
-    if not indices or os.path.lexists(os.path.join(root, protocol.DEVICES_FILE)):
+    if not spec.devices or os.path.lexists(os.path.join(root, protocol.DEVICES_FILE)):
         return []
     numbers = _gpu_numbers(machine)
-    own = [numbers.get(index, index) for index in indices]
+    if spec.gpus:
+        own = [numbers[uuid] for uuid in spec.gpus if uuid in numbers]
+    else:
+        own = [numbers.get(str(index), index) for index in spec.devices]
     wanted = [f"/dev/nvidia{number}" for number in own]
     wanted += _OF_ALL_GPUS
     for number in own:
@@ -45,14 +50,19 @@ def device_files(root: str, indices: List[int], machine: str = "") -> List[str]:
     return [path for path in wanted if os.path.exists(machine + path)]
 
 
-def _gpu_numbers(machine: str) -> Dict[int, int]:
-    """Return the number of each GPU's device file; the driver counts GPUs by their bus address."""
+def _gpu_numbers(machine: str) -> Dict[str, int]:
+    """Return the number of each GPU's device file by UUID and by index.
+
+    The driver counts GPUs by their bus address.
+    """
     found = {}
     for index, address in enumerate(names_in(machine + _GPUS)):
         text = system.read_text(f"{machine}{_GPUS}/{address}/information")
-        number = _GPU_NUMBER.search(text)
+        number, uuid = _GPU_NUMBER.search(text), _GPU_UUID.search(text)
         if number is not None:
-            found[index] = int(number.group(1))
+            found[str(index)] = int(number.group(1))
+            if uuid is not None:
+                found[uuid.group(1)] = int(number.group(1))
     return found
 
 
@@ -95,7 +105,7 @@ def plan_for(
         uid=uid,
         binds=[*view.binds, *own.binds],
         hidden=view.covers,
-        devices=device_files(run.store.root, spec.devices),
+        devices=device_files(run.store.root, spec),
         secrets=own.secrets,
         owned=own.writable if uid is not None else [],
         owners=[os.getuid(), SHARED_UID],

@@ -19,6 +19,10 @@ from tests.factories.scheduling import ADMIN, NOW, make_two_tenants, start, subm
 pytestmark = pytest.mark.django_db
 
 EIGHT = [Found(index=i, type="a", path=[i // 4, i // 2], declared=True) for i in range(8)]
+GPUS = [
+    replace(slot, declared=False, uuid=f"GPU-{name}", pci_address=f"0000:0{slot.index}:00.0")
+    for slot, name in zip(EIGHT, "abcdefgh", strict=True)
+]
 LEVELS = ["node", "socket", "pcie", "device"]
 
 
@@ -79,12 +83,11 @@ def test_the_same_inventory_twice_changes_nothing():
 
 def test_a_gpu_with_its_own_memory_keeps_the_share_of_the_host():
     node = new_node()
-    gpus = [replace(found, declared=False, uuid="GPU-1", memory_bytes=80 << 30) for found in EIGHT]
 
-    apply(node, inventory(gpus))
+    apply(node, inventory([replace(gpu, memory_bytes=80 << 30) for gpu in GPUS]))
 
     device = Device.objects.filter(node=node)[0]
-    assert (device.is_gpu, device.uuid, device.memory_bytes) == (True, "GPU-1", 8 << 30)
+    assert (device.is_gpu, device.uuid, device.memory_bytes) == (True, "GPU-a", 8 << 30)
 
 
 def test_what_is_declared_for_a_device_is_its_share():
@@ -161,6 +164,99 @@ def test_a_missing_device_heals_by_being_there_and_another_fault_does_not():
 
     bad = Device.objects.filter(node=node_one(), healthy=False)
     assert [(d.index, d.health_reason) for d in bad] == [(0, "ECC")]
+
+
+def listed(gpus):
+    """The GPUs as the driver lists them: counted without gaps."""
+    return [replace(gpu, index=index) for index, gpu in enumerate(gpus)]
+
+
+def rows(node):
+    return {
+        d.uuid: (d.index, d.driver_index, d.healthy, d.chain)
+        for d in Device.objects.filter(node=node, retired_at=None)
+    }
+
+
+def test_a_lost_gpu_of_an_idle_node_changes_only_itself():
+    VcQuota.objects.all().delete()
+    node = node_one()
+    apply(node, inventory(GPUS))
+
+    applied = apply(node, inventory(listed(GPUS[:3] + GPUS[4:])))
+
+    assert (applied.is_new_version, applied.missing, applied.warnings) == (False, (3,), ())
+    found = rows(node)
+    assert found["GPU-d"] == (3, 3, False, "a-node")
+    assert found["GPU-e"] == (4, 3, True, "a-node")
+    assert violations() == ()
+
+    assert apply(node, inventory(GPUS)).missing == ()
+    assert rows(node)["GPU-d"] == (3, 3, True, "a-node")
+
+
+def test_a_new_board_in_the_place_of_a_bad_one_does_not_have_its_mark():
+    node = node_one()
+    apply(node, inventory(GPUS))
+    mark = {"viewer": ADMIN, "node_id": node.pk, "index": 3, "now": NOW}
+    set_device_health(**mark, healthy=False, reason="ECC")
+
+    applied = apply(node, inventory([*GPUS[:3], replace(GPUS[3], uuid="GPU-new"), *GPUS[4:]]))
+
+    assert (applied.is_new_version, applied.added, applied.retired) == (False, (3,), (3,))
+    assert rows(node)["GPU-new"] == (3, 3, True, "a-node")
+    old = Device.objects.get(node=node, uuid="GPU-d")
+    assert (old.retired_at, old.health_reason) == (NOW, "ECC")
+    assert violations() == ()
+
+
+def test_the_mark_of_a_bad_board_follows_it_to_another_node():
+    first, second = node_one(), new_node()
+    apply(first, inventory(GPUS))
+    mark = {"viewer": ADMIN, "node_id": first.pk, "index": 3, "now": NOW}
+    set_device_health(**mark, healthy=False, reason="ECC")
+
+    apply(second, inventory([replace(gpu, uuid=f"{gpu.uuid}2") for gpu in GPUS[:7]] + GPUS[3:4]))
+
+    moved = Device.objects.get(node=second, uuid="GPU-d")
+    assert (moved.healthy, moved.health_reason) == (False, "ECC")
+    assert Device.objects.filter(node=second, healthy=False).count() == 1
+
+
+def test_boards_that_change_sockets_take_their_rows_with_them():
+    node = node_one()
+    apply(node, inventory(GPUS))
+    before = dict(Device.objects.filter(node=node).values_list("uuid", "pk"))
+    swapped = [replace(GPUS[1], uuid="GPU-g"), replace(GPUS[6], uuid="GPU-b")]
+
+    applied = apply(node, inventory([GPUS[0], swapped[0], *GPUS[2:6], swapped[1], GPUS[7]]))
+
+    assert (applied.is_new_version, applied.added, applied.retired) == (False, (), ())
+    assert dict(Device.objects.filter(node=node).values_list("uuid", "pk")) == before
+    assert Device.objects.get(uuid="GPU-b").address == "node-1/1/3/6"
+    assert Device.objects.get(uuid="GPU-g").address == "node-1/0/0/1"
+    assert violations() == ()
+
+
+def test_a_lost_gpu_leaves_running_jobs_their_devices():
+    job = submit(devices=8)
+    node = node_one()
+    apply(node, inventory(GPUS))
+    start(job)
+    held = {(x.device_id, x.device.uuid) for x in Lease.objects.filter(released_at=None)}
+    home = job.attempts.get().members.get().node
+    if home != node:
+        apply(home, inventory([replace(gpu, uuid=f"{gpu.uuid}2") for gpu in GPUS]))
+        held = {(x.device_id, x.device.uuid) for x in Lease.objects.filter(released_at=None)}
+    uuids = sorted(uuid for _, uuid in held)
+    gpus = [replace(gpu, uuid=uuid) for gpu, uuid in zip(GPUS, uuids, strict=True)]
+    news = [*gpus[:3], replace(gpus[3], uuid="GPU-new"), *gpus[4:]]
+
+    applied = apply(home, inventory(news))
+
+    assert {(x.device_id, x.device.uuid) for x in Lease.objects.filter(released_at=None)} == held
+    assert applied.missing == (3,)
+    assert "GPU-new" in applied.warnings[-1]
 
 
 def test_an_imported_node_inside_a_larger_cell_keeps_its_place():

@@ -64,6 +64,12 @@ def test_gpus_without_uuids_are_named_by_index(tmp_path: Path) -> None:
     assert found.run.env["CUDA_VISIBLE_DEVICES"] == ",".join(map(str, found.run.devices))
 
 
+def test_the_run_names_its_gpus_by_uuid(tmp_path: Path) -> None:
+    found = prepared(tmp_path)
+
+    assert found.run.gpus == uuids(found)
+
+
 @pytest.mark.parametrize("access", ["", BY_DEVICE_REQUEST, BY_CDI_UUID])
 def test_a_container_is_given_its_gpus_by_uuid(tmp_path: Path, access: str) -> None:
     Node.objects.update(inventory={"gpu_access": access})
@@ -78,11 +84,12 @@ def test_a_container_is_given_its_gpus_by_uuid(tmp_path: Path, access: str) -> N
 
 def test_a_specification_that_names_gpus_by_index_gets_indices(tmp_path: Path) -> None:
     Node.objects.update(inventory={"gpu_access": BY_CDI_INDEX})
+    Device.objects.update(driver_index=F("index") + 10)
 
     found = prepared(tmp_path, **IMAGE)
 
     assert found.container is not None
-    assert list(found.container.gpus) == [str(index) for index in found.run.devices]
+    assert list(found.container.gpus) == [str(index + 10) for index in found.run.devices]
 
 
 def test_a_container_on_cpu_slots_asks_for_no_gpus(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scheduling.clusters.models import Node
+from scheduling.clusters.models import Device, Node
 from tests.factories.cluster import make_cluster
 from workers.models import NodeTelemetry
 from workers.services import telemetry
@@ -93,3 +93,22 @@ def test_without_redis_the_newest_minute_is_what_a_node_does_now(node: Node) -> 
 
     assert fresh[node.pk]["utilisation"] == [0.25]
     assert stale == {}
+
+
+def test_readings_are_by_the_numbers_of_gpus_and_not_by_the_indices_of_the_driver(
+    node: Node,
+) -> None:
+    first, second = Device.objects.filter(node=node).order_by("index")[:2]
+    for device, uuid in ((first, "GPU-a"), (second, "GPU-b")):
+        device.uuid = uuid
+        device.save(update_fields=["uuid"])
+    found = NodeLoad(
+        devices=(
+            DeviceReading(index=0, uuid="GPU-b", utilisation=0.5),
+            DeviceReading(index=1, uuid="GPU-new", utilisation=1.0),
+        )
+    )
+
+    numbered = telemetry.numbered(found, telemetry.device_numbers(node_id=node.pk))
+
+    assert telemetry.as_json(numbered)["utilisation"] == [None, 0.5]

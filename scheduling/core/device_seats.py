@@ -1,0 +1,215 @@
+"""Assignment of the devices that a node reports to the leaves of its cell, by their identity."""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from tessera.inventory import Device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """A leaf of a node's cell, and the device that it had so far.
+
+    Attributes:
+        number: number of the leaf on its node, which is shown as the number of the device.
+        cells: addresses of the cells between node and leaf, from the node down.
+        uuid: identity of the device; empty for a declared one, and if unknown.
+        pci_address: its address on the bus at the last probe, or empty.
+        model: type that the node reported for it, or empty.
+        is_held: a job holds the device.
+    """
+
+    number: int
+    cells: tuple[str, ...] = ()
+    uuid: str = ""
+    pci_address: str = ""
+    model: str = ""
+    is_held: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seated:
+    """The leaf of each device.
+
+    Attributes:
+        numbers: number of the leaf by position in the reported devices. None: the leaf of this
+            device is still held for the device that was there.
+        moved: number before -> number now, for known devices whose leaf is another one.
+        is_consistent: the cells of the leaves agree with the tree that the node reports.
+    """
+
+    numbers: tuple[int | None, ...]
+    moved: Mapping[int, int]
+    is_consistent: bool
+
+
+def seat_devices(seats: Sequence[Seat], devices: Sequence[Device]) -> Seated:
+    """Assign each device to a leaf.
+
+    A device keeps its leaf wherever the driver lists it, so a device that disappears, moves or is
+    exchanged changes no other. Devices change their leaves only if they are in other cells of the
+    node than their leaves, the PCI addresses explain it, and no job holds one of them.
+
+    Args:
+        seats: the leaves of the node, each number once.
+        devices: the devices as reported, no two with one UUID (``without_shared_uuids``).
+    """
+    stay = _assigned(seats, devices, _BY_IDENTITY)
+    if _is_consistent(seats, devices, stay):
+        return Seated(numbers=tuple(stay), moved={}, is_consistent=True)
+    moving = _assigned(seats, devices, _BY_PLACE)
+    moved = _moves(seats, devices, moving)
+    held = {seat.number for seat in seats if seat.is_held}
+    if moved and not held & moved.keys() and _is_consistent(seats, devices, moving):
+        return Seated(numbers=tuple(moving), moved=moved, is_consistent=True)
+    return Seated(numbers=tuple(stay), moved={}, is_consistent=False)
+
+
+def without_shared_uuids(devices: Sequence[Device]) -> list[Device]:
+    """Return the devices without UUIDs that more than one reports: these identify none."""
+    shared = Counter(device.uuid for device in devices)
+    return [replace(d, uuid="") if d.uuid and shared[d.uuid] > 1 else d for d in devices]
+
+
+Matches = Callable[[Seat, Device], bool]
+
+
+def _same_uuid(seat: Seat, device: Device) -> bool:
+    return bool(device.uuid) and seat.uuid == device.uuid
+
+
+def _same_address(seat: Seat, device: Device) -> bool:
+    return bool(device.pci_address) and seat.pci_address == device.pci_address
+
+
+def _same_board(seat: Seat, device: Device) -> bool:
+    """Return whether the address identifies the device, since one UUID is unknown."""
+    return _same_address(seat, device) and not (seat.uuid and device.uuid)
+
+
+def _same_index(seat: Seat, device: Device) -> bool:
+    """Return whether only the index can identify the device."""
+    is_plain = not device.uuid and not device.pci_address
+    return seat.number == device.index and (is_plain or not (seat.uuid or seat.pci_address))
+
+
+def _same_place(seat: Seat, device: Device) -> bool:
+    """Return whether a device of the leaf's model is at the bus address of the leaf."""
+    return _same_address(seat, device) and seat.model in {"", device.type}
+
+
+_BY_IDENTITY: tuple[Matches, ...] = (_same_uuid, _same_board, _same_index)
+_BY_PLACE: tuple[Matches, ...] = (_same_place, *_BY_IDENTITY)
+
+
+def _assigned(
+    seats: Sequence[Seat], devices: Sequence[Device], ways: Iterable[Matches]
+) -> list[int | None]:
+    free = {seat.number: seat for seat in seats}
+    numbers: list[int | None] = [None] * len(devices)
+    for matches in ways:
+        for position, device in enumerate(devices):
+            if numbers[position] is not None:
+                continue
+            for seat in free.values():
+                if matches(seat, device):
+                    numbers[position] = seat.number
+                    del free[seat.number]
+                    break
+    _seat_newcomers(seats, devices, numbers, free)
+    return numbers
+
+
+def _seat_newcomers(
+    seats: Sequence[Seat],
+    devices: Sequence[Device],
+    numbers: list[int | None],
+    free: dict[int, Seat],
+) -> None:
+    """Give devices that the node did not have the leaves of missing ones, or new numbers."""
+    cells = {seat.number: seat.cells for seat in seats}
+    taken = {seat.number for seat in seats}
+    for position, device in enumerate(devices):
+        if numbers[position] is not None:
+            continue
+        same_model = [seat for seat in free.values() if seat.model in {"", device.type}]
+        near = {
+            cells.get(number)
+            for other, number in zip(devices, numbers, strict=True)
+            if number is not None and other.path == device.path
+        }
+        chosen = min(
+            (seat for seat in same_model if not seat.is_held),
+            key=lambda seat: (
+                seat.pci_address != device.pci_address,
+                seat.cells not in near,
+                seat.number,
+            ),
+            default=None,
+        )
+        if chosen is not None:
+            numbers[position] = chosen.number
+            del free[chosen.number]
+        elif not same_model:
+            new = next(n for n in (device.index, *range(len(taken) + 1)) if n not in taken)
+            numbers[position] = new
+            taken.add(new)
+
+
+def _moves(
+    seats: Sequence[Seat], devices: Sequence[Device], numbers: Sequence[int | None]
+) -> dict[int, int]:
+    """Return the new leaf of each known device that changes its leaf, missing ones included.
+
+    Empty if a missing device would have no leaf.
+    """
+    now = {
+        device.uuid: number
+        for device, number in zip(devices, numbers, strict=True)
+        if device.uuid and number is not None
+    }
+    known = {seat.number: now[seat.uuid] for seat in seats if seat.uuid in now}
+    arrivals = set(known.values())
+    displaced = [s.number for s in seats if s.number not in known and s.number in arrivals]
+    vacated = sorted(known.keys() - set(numbers))
+    if len(displaced) > len(vacated):
+        return {}
+    known |= dict(zip(displaced, vacated, strict=False))
+    return {old: new for old, new in known.items() if old != new}
+
+
+def _is_consistent(
+    seats: Sequence[Seat], devices: Sequence[Device], numbers: Sequence[int | None]
+) -> bool:
+    """Return whether each level of the leaves groups the devices as a level of the report does.
+
+    Levels that do not divide the devices are not stored, so their number may differ.
+    """
+    cells = {seat.number: seat.cells for seat in seats}
+    pairs = [
+        (cells[number], tuple(device.path))
+        for number, device in zip(numbers, devices, strict=True)
+        if number in cells
+    ]
+    depth = min((len(found) for _, found in pairs), default=0)
+    if depth == 0:
+        return True
+    reported = {_grouping([found[:level] for _, found in pairs]) for level in range(depth + 1)} | {
+        tuple(range(len(pairs)))
+    }
+    return all(
+        _grouping([own[: level + 1] for own, _ in pairs]) in reported
+        for level in range(max(len(own) for own, _ in pairs))
+    )
+
+
+def _grouping(labels: Sequence[Hashable]) -> tuple[int, ...]:
+    """Return the groups of equal labels, equal for equal groups under other labels."""
+    numbers = count()
+    known: dict[Hashable, int] = {}
+    return tuple(
+        known[label] if label in known else known.setdefault(label, next(numbers))
+        for label in labels
+    )
