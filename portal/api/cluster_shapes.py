@@ -155,6 +155,27 @@ class TruthOut(TypedDict):
     verdict: str
 
 
+class GpuOut(TypedDict):
+    """Identity and facts of a GPU; `driver_index` may change with each start of the driver."""
+
+    device: Annotated[int, From("index")]
+    uuid: str
+    model: str
+    serial: str
+    pci_address: str
+    driver_index: int | None
+
+
+class ConditionOut(TypedDict):
+    """A condition of a GPU, or of the node if `device` is null."""
+
+    device: int | None
+    code: str
+    action: str
+    text: str
+    detail: str
+
+
 class NodePageOut(TypedDict):
     """Fields that only the details of a node have."""
 
@@ -165,6 +186,9 @@ class NodePageOut(TypedDict):
     contact_reason: str
     held_reason: str
     driver: str
+    cuda: str
+    gpus: list[GpuOut]
+    conditions: list[ConditionOut]
     inventory: Annotated[Any, From("inventory", dict)]
     warnings: list[str]
     host_key_fingerprint: str

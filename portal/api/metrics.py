@@ -17,6 +17,7 @@ from rest_framework.views import APIView
 from portal import health
 from portal.api.authentication import viewer_from
 from scheduling.clusters.queries.cluster import ClusterView, VcUse, cluster_snapshot
+from scheduling.clusters.queries.conditions import gpu_labels
 from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.jobs.queries.jobs import JobFilter, counts_by_reason
 from scheduling.notices.queries import delivery_counts
@@ -25,6 +26,7 @@ from scheduling.runs.queries.tallies import Waits, evictions_of, waits_of
 from scheduling.watching.queries import idling_counts
 from tenants.clock import database_now
 from tenants.viewers import Viewer
+from workers.services.telemetry import current_readings
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -120,6 +122,7 @@ def families(viewer: Viewer, now: datetime) -> Iterator[Family]:
         words = "Deliveries of notifications: pending, and failed in the last 30 days."
         yield _gauges("notification_deliveries", words, "state", delivery_counts())
         yield from _part_families(now)
+        yield from _gpu_families(now)
     newest = recent_rounds(viewer, limit=1).results
     if newest:
         yield from _round_families(newest[0], now)
@@ -219,6 +222,28 @@ def _part_families(now: datetime) -> Iterator[Family]:
     yield _host_family("data_disk_free_bytes", words, hosts, "free_bytes")
     words = "Size of the data directory's file system."
     yield _host_family("data_disk_size_bytes", words, hosts, "total_bytes")
+
+
+def _gpu_families(now: datetime) -> Iterator[Family]:
+    """Yield the newest temperature and power of each GPU."""
+    labels = gpu_labels()
+    readings = current_readings(node_ids={node_id for node_id, _ in labels}, now=now)
+    for key, words in (
+        ("temperature", "Temperature of a GPU in degrees Celsius."),
+        ("power", "Power of a GPU in watts."),
+    ):
+        values = (
+            (index, labels[node_id, index], values[index])
+            for node_id, index in labels
+            for values in [readings.get(node_id, {}).get(key) or ()]
+            if index < len(values) and values[index] is not None
+        )
+        samples = tuple(
+            Sample(value, {"node": name, "device": str(index), "uuid": uuid})
+            for index, (name, uuid), value in values
+        )
+        unit = {"temperature": "celsius", "power": "watts"}[key]
+        yield Family(f"tessera_gpu_{key}_{unit}", "gauge", words, samples)
 
 
 def _host_family(name: str, words: str, hosts: Sequence[health.HostRow], attribute: str) -> Family:

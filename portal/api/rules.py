@@ -1,8 +1,10 @@
 """Rules that admins set for all jobs: priority classes, isolation, import rules and log rules."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, TypedDict
 
+from django.db import transaction
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -10,10 +12,15 @@ from portal.api.bodies import Body, From, read_body, read_changes
 from portal.api.schema import IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, expected_version, versioned
 from scheduling.clusters.models import ClusterRules
+from scheduling.clusters.queries.conditions import condition_actions
 from scheduling.clusters.queries.import_rules import ImportRuleRow, list_import_rules
 from scheduling.clusters.queries.priority_classes import PriorityClassRow, list_priority_classes
 from scheduling.clusters.services import priority_classes
-from scheduling.clusters.services.cluster_rules import cluster_rules, set_least_isolation
+from scheduling.clusters.services.cluster_rules import (
+    cluster_rules,
+    set_condition_actions,
+    set_least_isolation,
+)
 from scheduling.clusters.services.import_rules import create_import_rule, delete_import_rule
 from scheduling.watching.models import LogRule
 from scheduling.watching.queries import log_rule_for, log_rules_for
@@ -117,16 +124,26 @@ priority_class_out = Body(PriorityClassOut, PriorityClassRow)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterRulesIn:
-    """The minimum isolation level: `none`, `namespace`, `user` or `container`."""
+class ClusterRulesPatch:
+    """Changes to the rules of the cluster.
 
-    least_isolation: str
+    `least_isolation` is `none`, `namespace`, `user` or `container`. `condition_actions` has the
+    action (`note`, `quarantine` or `cordon`) for each condition of GPUs that differs from the
+    default.
+    """
+
+    least_isolation: str = ""
+    condition_actions: Mapping[str, str] = field(default_factory=dict)
 
 
 class ClusterRulesOut(TypedDict):
-    """The minimum isolation level of the cluster; a virtual cluster may require a higher one."""
+    """The minimum isolation level of the cluster, and the action of each condition of GPUs.
+
+    A virtual cluster may require a higher level.
+    """
 
     least_isolation: str
+    condition_actions: dict[str, str]
     version: int
 
 
@@ -134,27 +151,44 @@ class ClusterRulesViewSet(ApiViewSet):
     collection = "cluster"
     operations: ClassVar = {
         "retrieve": Op(answer=ClusterRulesOut),
-        "partial_update": Op(takes=(IF_MATCH,), body=ClusterRulesIn, answer=ClusterRulesOut),
+        "partial_update": Op(takes=(IF_MATCH,), body=ClusterRulesPatch, answer=ClusterRulesOut),
     }
 
     def retrieve(self, request: Request) -> Response:
-        """Get the minimum isolation level of the cluster."""
+        """Get the rules of the cluster: the minimum isolation level and actions for conditions."""
         self.viewer.require(Permission.VIEW_CLUSTER, what="the cluster")
         return _answer(cluster_rules())
 
     def partial_update(self, request: Request) -> Response:
-        """Set the minimum isolation level; running jobs continue."""
-        rules = set_least_isolation(
-            viewer=self.viewer,
-            level=read_body(ClusterRulesIn, request.data).least_isolation,
-            now=database_now(),
-            expected_version=expected_version(request),
-        )
+        """Set the minimum isolation level or actions for conditions; running jobs continue."""
+        changes = read_changes(ClusterRulesPatch, request.data)
+        expected, now = expected_version(request), database_now()
+        rules = cluster_rules()
+        with transaction.atomic():
+            if "condition_actions" in changes:
+                rules = set_condition_actions(
+                    viewer=self.viewer,
+                    actions=changes["condition_actions"],
+                    now=now,
+                    expected_version=expected,
+                )
+                expected = None
+            if "least_isolation" in changes:
+                rules = set_least_isolation(
+                    viewer=self.viewer,
+                    level=changes["least_isolation"],
+                    now=now,
+                    expected_version=expected,
+                )
         return _answer(rules)
 
 
 def _answer(rules: ClusterRules) -> Response:
-    body = ClusterRulesOut(least_isolation=rules.least_isolation, version=rules.version)
+    body = ClusterRulesOut(
+        least_isolation=rules.least_isolation,
+        condition_actions=condition_actions(),
+        version=rules.version,
+    )
     return versioned(body, rules.version)
 
 

@@ -57,10 +57,11 @@ def tenants_in_order(viewer: Viewer) -> tuple[str, ...]:
 def utilisation_now(node_ids: Collection[int], *, now: datetime) -> Readings:
     """Return the utilisation of devices in the last minutes."""
     found = current_readings(node_ids=node_ids, now=now)
-    return {node_id: _shares(reading["utilisation"]) for node_id, reading in found.items()}
+    return {node_id: shares_of(reading["utilisation"]) for node_id, reading in found.items()}
 
 
-def _shares(values: object) -> tuple[float | None, ...]:
+def shares_of(values: object) -> tuple[float | None, ...]:
+    """Return utilisations as shares from 0 to 1."""
     if not isinstance(values, list):
         return ()
     return tuple(

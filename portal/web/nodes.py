@@ -1,6 +1,6 @@
 """Nodes: the list, and one node with the reports of each side."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -13,6 +13,7 @@ from portal.web.cluster_drawing import (
     level_word,
     map_node,
     node_strip,
+    shares_of,
     tenants_in_order,
     utilisation_now,
 )
@@ -24,11 +25,13 @@ from portal.web.node_acts import ACTS, acts_for
 from portal.web.node_forms import portal_key
 from portal.web.overview import COLOURS, query_of_page
 from portal.web.viewing import PageRequest, page
+from scheduling.clusters.queries.conditions import ConditionRow, GpuRow
 from scheduling.clusters.queries.node_truth import TruthRow
 from scheduling.clusters.queries.nodes import NodeDetail, NodeRow, list_nodes, node_detail
 from scheduling.clusters.services.cluster_rules import cluster_rules
 from tenants.roles import Permission
 from tessera.isolation import LEVELS, PLAIN_LEVELS
+from workers.services.telemetry import current_readings
 
 MOST_ROWS: Final = 50
 STATES: Final = ("ready", "suspect", "down", "cordoned", "draining")
@@ -106,7 +109,8 @@ def node_context(asked: PageRequest, node_id: int) -> dict[str, Any]:
     query = query_of_page(asked.http)
     colour = query.get("colour", "")
     tenants = tenants_in_order(asked.viewer)
-    shares = utilisation_now([node_id], now=asked.now).get(node_id, ())
+    reading = current_readings(node_ids=[node_id], now=asked.now).get(node_id, {})
+    shares = shares_of(reading.get("utilisation"))
     drawn = map_node(detail.row.view, shares)
     return {
         "detail": detail,
@@ -117,6 +121,8 @@ def node_context(asked: PageRequest, node_id: int) -> dict[str, Any]:
             [drawn], tenants=tenants, colour=colour if colour in COLOURS else "tenant"
         ),
         "truth": truth_groups(detail.truth, shares),
+        "gpus": gpu_lines(detail, reading),
+        "node_conditions": [row for row in detail.conditions if row.device is None],
         "disagreements": sum(not row.agrees for row in detail.truth),
         "acts": acts_for(detail.row, detail.declared_dead_at),
         "every_act": ACTS.values(),
@@ -124,6 +130,34 @@ def node_context(asked: PageRequest, node_id: int) -> dict[str, Any]:
         "is_known": is_known,
         "portal_key": portal_key() if detail.can_manage and not is_known else "",
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuLine:
+    """A GPU with its conditions, its temperature in degrees Celsius and its power in watts."""
+
+    gpu: GpuRow
+    conditions: tuple[ConditionRow, ...]
+    temperature: float | None
+    power: float | None
+
+
+def gpu_lines(detail: NodeDetail, reading: Mapping[str, Any]) -> tuple[GpuLine, ...]:
+    """Return the GPUs of a node, with the newest reading by device number."""
+
+    def value(name: str, index: int) -> float | None:
+        values = reading.get(name) or ()
+        return values[index] if index < len(values) else None
+
+    return tuple(
+        GpuLine(
+            gpu=gpu,
+            conditions=tuple(row for row in detail.conditions if row.device == gpu.index),
+            temperature=value("temperature", gpu.index),
+            power=value("power", gpu.index),
+        )
+        for gpu in detail.gpus
+    )
 
 
 def truth_groups(

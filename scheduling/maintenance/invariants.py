@@ -10,7 +10,7 @@ from django.db.models import Count, Exists, F, FilteredRelation, OuterRef, Q
 
 from scheduling.clusters.models import Device, Node, PriorityClass
 from scheduling.clusters.queries.virtual_clusters import spec_in_force
-from scheduling.clusters.services.node_contact import state_of
+from scheduling.clusters.services.node_rows import state_of
 from scheduling.core.cells import feasible
 from scheduling.core.lifecycle import HOLDING
 from scheduling.enums import MemberStep

@@ -26,7 +26,7 @@ XID_DRIVER, XID_APPLICATION = "xid-driver", "xid-application"
 DEFAULT_ACTIONS: Dict[str, str] = {
     LOST: QUARANTINE,
     RESET_REQUIRED: QUARANTINE,
-    DRIVER_HUNG: CORDON,
+    DRIVER_HUNG: NOTE,  # its node is suspect, whatever the action
     ECC_UNCORRECTABLE: QUARANTINE,
     REMAP_PENDING: NOTE,
     REMAP_FAILED: QUARANTINE,

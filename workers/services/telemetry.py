@@ -51,6 +51,7 @@ def as_json(reading: NodeLoad) -> dict[str, Any]:
         "utilisation": _by_index(reading, lambda device: device.utilisation),
         "memory_bytes": _by_index(reading, lambda device: device.memory_bytes),
         "temperature": _by_index(reading, lambda device: device.temperature),
+        "power": _by_index(reading, lambda device: device.power),
         "cpu_load": reading.load,
         "memory_used_bytes": reading.memory_used_bytes,
     }

@@ -80,6 +80,7 @@ class DeviceReading:
         utilisation: share of the last interval in which it was busy, 0 to 1.
         memory_bytes: memory in use.
         temperature: degrees Celsius.
+        power: watts.
         uuid: identity of a GPU, whose index is that of the driver; empty for a CPU slot.
     """
 
@@ -88,6 +89,7 @@ class DeviceReading:
     utilisation: float | None = None
     memory_bytes: int | None = None
     temperature: float | None = None
+    power: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

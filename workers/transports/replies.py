@@ -96,6 +96,7 @@ def _reading(item: object) -> DeviceReading:
         utilisation=take.optional_number("utilisation", 0.0, 1.0),
         memory_bytes=take.optional_integer("memory_used_bytes", 0, 1 << 60),
         temperature=take.optional_number("temperature", -273.0, 1000.0),
+        power=take.optional_number("power", 0.0, 100_000.0),
     )
 
 

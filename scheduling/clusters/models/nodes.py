@@ -141,7 +141,9 @@ class Device(models.Model):
     A GPU is its ``uuid``, which its row keeps for life. ``index`` is the number of its leaf on the
     node, and ``address`` the address of the leaf in the topology. ``driver_index``,
     ``pci_address``, ``serial`` and ``model`` (the reported type) are facts of the last probe that
-    found it. The row of a device that has left the topology remains as history (``retired_at``).
+    found it. ``disabled_reason`` is the mark of an admin, and ``fault`` what the last probe found;
+    ``set_health`` derives ``healthy`` and ``health_reason`` from both. The row of a device that
+    has left the topology remains as history (``retired_at``).
     """
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="devices")
@@ -157,6 +159,8 @@ class Device(models.Model):
     is_gpu = models.BooleanField(default=False)
     healthy = models.BooleanField(default=True)
     health_reason = models.CharField(max_length=500, blank=True)
+    disabled_reason = models.CharField(max_length=500, blank=True, default="")
+    fault = models.CharField(max_length=500, blank=True, default="")
     cpus = models.FloatField(default=0)
     memory_bytes = models.BigIntegerField(default=0)
     retired_at = models.DateTimeField(null=True)
@@ -186,6 +190,11 @@ class Device(models.Model):
 
     def __str__(self) -> str:
         return self.address
+
+    def set_health(self) -> None:
+        """Derive the health from the mark of an admin and the fault; does not save."""
+        self.health_reason = self.disabled_reason or self.fault
+        self.healthy = not self.health_reason
 
 
 class Topology(models.Model):

@@ -103,10 +103,12 @@ class ClusterRules(models.Model):
     """Rules of the whole cluster that admins set; at most one row.
 
     ``least_isolation`` is the minimum isolation level of nodes that take jobs; a virtual cluster
-    may require a higher level.
+    may require a higher level. ``condition_actions`` has the actions for conditions of GPUs that
+    differ from the defaults, by code (``tessera.hardware``).
     """
 
     least_isolation = models.CharField(max_length=16, default=NONE)
+    condition_actions = models.JSONField(default=dict, blank=True)
     version = models.PositiveIntegerField(default=1)
 
     class Meta:

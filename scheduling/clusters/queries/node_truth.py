@@ -39,11 +39,22 @@ class TruthRow:
 def truth_of(
     node: Node,
     view: NodeView,
+    *,
     members: Sequence[OpenMember],
     found: Mapping[str, Any],
     facts: ClusterFacts,
+    uuids: Mapping[int, str],
 ) -> tuple[TruthRow, ...]:
-    """Return the comparison of each device; ``found`` is the inventory of the last probe."""
+    """Return the comparison of each device.
+
+    Args:
+        node: the node.
+        view: the node for the viewer.
+        members: its open members.
+        found: inventory of the last probe.
+        facts: the leases.
+        uuids: UUIDs of the devices by primary key.
+    """
     by_device = {index: member for member in members for index in member.devices}
     listed = found.get("devices")
     present = (
@@ -51,7 +62,6 @@ def truth_of(
         if isinstance(listed, list)
         else None
     )
-    identities = dict(node.devices.filter(retired_at=None).values_list("pk", "uuid"))
     leased = {lease.device_id for lease in facts.leases if not lease.reserved}
     return tuple(
         _truth_row(
@@ -59,7 +69,7 @@ def truth_of(
             device=device,
             member=by_device.get(device.index),
             is_leased=device.id in leased,
-            is_present=present is None or (identities.get(device.id) or device.index) in present,
+            is_present=present is None or (uuids.get(device.id) or device.index) in present,
         )
         for device in view.devices
     )

@@ -5,9 +5,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from scheduling.clusters.models import Node
+from scheduling.clusters.models import Device, Node
 from scheduling.clusters.queries.cluster import NodeView, node_views
 from scheduling.clusters.queries.cluster_facts import cluster_facts, facts_of_node
+from scheduling.clusters.queries.conditions import (
+    ConditionRow,
+    GpuRow,
+    condition_rows,
+    gpu_rows,
+)
 from scheduling.clusters.queries.node_isolation import (
     NodeIsolation,
     isolation_of,
@@ -28,6 +34,7 @@ from scheduling.runs.queries.node_members import (
 from tenants.errors import NotFoundError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
+from tessera.hardware import Condition
 from tessera.messages import plain
 
 _LIST_COLUMNS: Final = (
@@ -114,6 +121,8 @@ class NodeDetail:
     """All data of a node's page.
 
     Attributes:
+        gpus: identities of its GPUs; empty for viewers who may not manage nodes.
+        conditions: conditions of its GPUs and their driver at the last probe.
         inventory: the last inventory; empty for viewers who may not manage nodes, as are the host
             key and reasons with addresses.
         can_manage: whether the viewer may cordon, drain, edit and remove the node.
@@ -127,6 +136,9 @@ class NodeDetail:
     health_reasons: tuple[str, ...]
     boot_id: str
     driver: str
+    cuda: str
+    gpus: tuple[GpuRow, ...]
+    conditions: tuple[ConditionRow, ...]
     inventory: Mapping[str, Any]
     warnings: tuple[str, ...]
     host_key: str
@@ -167,13 +179,21 @@ def node_detail(viewer: Viewer, node_id: int) -> NodeDetail:
     if view is None:  # removed a moment ago
         raise _no_such_node(node_id)
     members = open_members(viewer, node.pk)
+    devices = list(node.devices.filter(retired_at=None))
     may = viewer.can(Permission.MANAGE_NODES)
     found = node.inventory if isinstance(node.inventory, dict) else {}
     row = _row(viewer, node, view, members, names_of_tenants([node]))
     return NodeDetail(
         row=replace(row, isolation=with_networks(row.isolation, found, may_manage=may)),
         members=tuple(members),
-        truth=truth_of(node, view, members, found, facts),
+        truth=truth_of(
+            node,
+            view,
+            members=members,
+            found=found,
+            facts=facts,
+            uuids={device.pk: device.uuid for device in devices},
+        ),
         contact_reason=node.contact_reason if may else "",
         held_reason=node.held_reason,
         health_reasons=tuple(
@@ -187,6 +207,9 @@ def node_detail(viewer: Viewer, node_id: int) -> NodeDetail:
         ),
         boot_id=node.boot_id if may else "",
         driver=str(found.get("driver", "")),
+        cuda=str(found.get("cuda", "")),
+        gpus=gpu_rows(devices) if may else (),
+        conditions=_conditions(found, devices, may_manage=may),
         inventory=found if may else {},
         warnings=tuple(str(warning) for warning in found.get("warnings", ())) if may else (),
         host_key=node.host_key if may else "",
@@ -195,6 +218,15 @@ def node_detail(viewer: Viewer, node_id: int) -> NodeDetail:
         created_at=node.created_at,
         can_manage=may,
     )
+
+
+def _conditions(
+    found: Mapping[str, Any], devices: Sequence[Device], *, may_manage: bool
+) -> tuple[ConditionRow, ...]:
+    """Return the conditions; details, which may name processes of tenants, are for managers."""
+    conditions = [Condition.from_json(one) for one in found.get("conditions", ())]
+    rows = condition_rows(conditions, devices)
+    return rows if may_manage else tuple(replace(row, detail="") for row in rows)
 
 
 def node_for(viewer: Viewer, node_id: int) -> Node:

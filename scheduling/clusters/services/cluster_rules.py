@@ -1,8 +1,13 @@
 """Rules of the whole cluster that admins set, such as the minimum isolation level."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
-from scheduling.clusters.models import ClusterRules
+from django.db import transaction
+
+from scheduling.clusters.models import ClusterRules, Node
+from scheduling.clusters.services.inventory import apply_inventory
+from scheduling.clusters.services.node_holds import cordon_by_conditions
 from scheduling.clusters.services.topology import in_turn, require_places
 from scheduling.common.on_commit import request_round_on_commit
 from scheduling.core.messages import sentence
@@ -10,6 +15,8 @@ from tenants.audit import record
 from tenants.errors import FieldError, InvalidError, StaleEditError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
+from tessera.hardware import ACTIONS, DEFAULT_ACTIONS
+from tessera.inventory import Inventory
 from tessera.isolation import LEVELS
 
 
@@ -47,6 +54,67 @@ def set_least_isolation(
     InvalidError.raise_if(level_faults(level))
     ClusterRules.objects.get_or_create(id=1, defaults={"version": 0})
     return in_turn(lambda: _set(viewer, level, now, expected_version))
+
+
+@transaction.atomic
+def set_condition_actions(
+    *,
+    viewer: Viewer,
+    actions: Mapping[str, str],
+    now: datetime,
+    expected_version: int | None = None,
+) -> ClusterRules:
+    """Set the actions for conditions of GPUs by code, and apply them to all nodes.
+
+    Codes that are not given get their default action.
+
+    Raises:
+        ForbiddenError: the viewer is not a cluster admin.
+        InvalidError: a code or an action is not valid.
+        StaleEditError: the rules were set since ``expected_version``.
+    """
+    viewer.require(Permission.MANAGE_NODES, what="the actions for conditions of GPUs")
+    InvalidError.raise_if(action_faults(actions))
+    ClusterRules.objects.get_or_create(id=1, defaults={"version": 0})
+    rules = ClusterRules.objects.select_for_update().get(id=1)
+    if expected_version not in (None, rules.version):
+        raise StaleEditError.of("cluster rules", expected_version)
+    before = dict(rules.condition_actions)
+    if before == dict(actions):
+        return rules
+    rules.condition_actions, rules.version = dict(actions), rules.version + 1
+    rules.save(update_fields=["condition_actions", "version"])
+    record(
+        actor=viewer,
+        action="cluster.condition_actions",
+        obj=rules,
+        before=before,
+        after=dict(actions),
+    )
+    for node in Node.objects.filter(removed_at=None).exclude(inventory={}).order_by("pk"):
+        if node.inventory.get("conditions"):
+            found = Inventory.from_json(node.inventory)
+            apply_inventory(node_id=node.pk, inventory=found, now=now)
+            cordon_by_conditions(node_id=node.pk, conditions=found.conditions, now=now)
+    return rules
+
+
+def action_faults(actions: Mapping[str, str]) -> list[FieldError]:
+    """Return the faults of actions by code of a condition."""
+    faults = []
+    for code, action in actions.items():
+        is_known = code in DEFAULT_ACTIONS
+        if not is_known or action not in ACTIONS:
+            names = ACTIONS if is_known else sorted(DEFAULT_ACTIONS)
+            faults.append(
+                FieldError(
+                    field=f"condition_actions.{code}",
+                    value=action,
+                    message=sentence("not-condition-action" if is_known else "not-condition"),
+                    remedy=sentence("choices", names=", ".join(names)),
+                )
+            )
+    return faults
 
 
 def _set(viewer: Viewer, level: str, now: datetime, expected_version: int | None) -> ClusterRules:

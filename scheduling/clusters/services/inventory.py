@@ -1,11 +1,12 @@
 """Applies a node's inventory to its devices and its cell, without removing devices in use."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from scheduling.clusters.models import Device, Node
+from scheduling.clusters.queries.conditions import condition_rows
 from scheduling.clusters.queries.virtual_clusters import spec_in_force
 from scheduling.clusters.services.topology import (
     LeafPlace,
@@ -29,12 +30,17 @@ from scheduling.core.messages import sentence
 from scheduling.runs.models import Lease
 from scheduling.topology.current import TopologyNow, current_topology
 from tenants.audit import Actor, record
+from tessera.hardware import QUARANTINE, Condition
 from tessera.inventory import Device as Found
 from tessera.inventory import Inventory
 from tessera.messages import message_of
 
 MISSING: Final = "no longer found on the node"
-_FACTS: Final = ("uuid", "serial", "pci_address", "driver_index", "model")
+_FACTS: Final = (
+    *("uuid", "serial", "pci_address", "driver_index", "model"),
+    *("is_gpu", "cpus", "memory_bytes"),
+)
+_HEALTH: Final = ("healthy", "health_reason", "fault")
 _SYSTEM: Final = Actor.system("inventory")
 
 
@@ -270,10 +276,16 @@ def _write_devices(
     )
     cpus, memory = _shares(inventory, len(places))
     added = [places[number] for number in sorted(places.keys() - kept.keys())]
-    new = [_new_row(node, place, found.get(place.index), cpus, memory) for place in added]
-    _restore_marks(new)
-    Device.objects.bulk_create(new)
-    has_changed = _refresh(kept, found, cpus, memory) or has_moved or bool(added) or bool(retired)
+    new = {place.index: _new_row(node, place) for place in added}
+    for number, row in new.items():
+        _fill(row, found.get(number), cpus, memory)
+    _restore_marks(new.values())
+    refreshed = _refresh(kept, found, cpus, memory)
+    faulty = _set_faults({**kept, **new}, found, inventory.conditions)
+    Device.objects.bulk_create(new.values())
+    changed = [row for row in kept.values() if row.pk in refreshed | faulty]
+    Device.objects.bulk_update(changed, (*_FACTS, *_HEALTH), batch_size=500)
+    has_changed = bool(changed) or has_moved or bool(added) or bool(retired)
     applied = Applied(
         version=0,
         is_new_version=False,
@@ -289,7 +301,7 @@ def _is_another(row: Device, found: Found | None) -> bool:
     return found is not None and bool(row.uuid and found.uuid) and row.uuid != found.uuid
 
 
-def _restore_marks(rows: Sequence[Device]) -> None:
+def _restore_marks(rows: Collection[Device]) -> None:
     """Mark boards as unhealthy that an admin marked where they were before."""
     uuids = [row.uuid for row in rows if row.uuid]
     if not uuids:
@@ -298,8 +310,8 @@ def _restore_marks(rows: Sequence[Device]) -> None:
     newest = {before.uuid: before for before in known}
     for row in rows:
         before = newest.get(row.uuid)
-        if before and not before.healthy and before.health_reason != MISSING:
-            row.healthy, row.health_reason = False, before.health_reason
+        if before is not None:
+            row.disabled_reason = before.disabled_reason
 
 
 def _shares(inventory: Inventory, devices: int) -> tuple[float, int]:
@@ -307,40 +319,34 @@ def _shares(inventory: Inventory, devices: int) -> tuple[float, int]:
     return inventory.cpus / max(devices, 1), inventory.memory_bytes // max(devices, 1)
 
 
-def _new_row(
-    node: Node, place: LeafPlace, found: Found | None, cpus: float, memory: int
-) -> Device:
-    row = Device(
+def _new_row(node: Node, place: LeafPlace) -> Device:
+    return Device(
         node=node,
         index=place.index,
         address=place.address,
         chain=place.chain,
         device_type=place.device_type,
     )
-    _fill(row, found, cpus, memory)
-    return row
 
 
 def _refresh(
     rows: Mapping[int, Device], found: Mapping[int, Found], cpus: float, memory: int
-) -> bool:
-    columns = (*_FACTS, "is_gpu", "cpus", "memory_bytes", "healthy", "health_reason")
-    changed = []
-    for index, row in rows.items():
-        before = tuple(getattr(row, column) for column in columns)
-        _fill(row, found.get(index), cpus, memory)
-        if tuple(getattr(row, column) for column in columns) != before:
-            changed.append(row)
-    Device.objects.bulk_update(changed, columns, batch_size=500)
-    return bool(changed)
+) -> set[int]:
+    """Fill the rows; return the primary keys of those that change."""
+    changed = set()
+    for number, row in rows.items():
+        before = [getattr(row, column) for column in _FACTS]
+        _fill(row, found.get(number), cpus, memory)
+        if [getattr(row, column) for column in _FACTS] != before:
+            changed.add(row.pk)
+    return changed
 
 
 def _fill(row: Device, found: Found | None, cpus: float, memory: int) -> None:
-    """Fill a row with the found device; a missing device is healthy once found again."""
+    """Fill a row with the found device; a missing one retains its facts."""
     row.cpus = cpus
     row.memory_bytes = memory
     if found is None:
-        row.healthy, row.health_reason = False, row.health_reason or MISSING
         return
     if found.declared and found.memory_bytes:
         row.memory_bytes = found.memory_bytes
@@ -348,8 +354,28 @@ def _fill(row: Device, found: Found | None, cpus: float, memory: int) -> None:
     row.model, row.serial, row.pci_address = found.type, found.serial, found.pci_address
     row.driver_index = None if found.declared else found.index
     row.is_gpu = not found.declared
-    if row.health_reason == MISSING:
-        row.healthy, row.health_reason = True, ""
+
+
+def _set_faults(
+    rows: Mapping[int, Device], found: Mapping[int, Found], conditions: Iterable[Condition]
+) -> set[int]:
+    """Set the fault of each device: missing, or a condition that quarantines it.
+
+    Returns:
+        Primary keys of the rows that change.
+    """
+    faults = {number: MISSING for number in rows if number not in found}
+    for one in condition_rows(conditions, list(rows.values())):
+        if one.device is not None and one.action == QUARANTINE:
+            faults[one.device] = one.text
+    changed = set()
+    for number, row in rows.items():
+        before = row.fault, row.healthy, row.health_reason
+        row.fault = faults.get(number, "")
+        row.set_health()
+        if (row.fault, row.healthy, row.health_reason) != before:
+            changed.add(row.pk)
+    return changed
 
 
 def _signal_change(node: Node, applied: Applied) -> None:

@@ -9,12 +9,16 @@ from django.db import transaction
 from scheduling.clusters.models import Node
 from scheduling.clusters.models.nodes import PLAIN_LEVELS
 from scheduling.clusters.services.inventory import apply_inventory
+from scheduling.clusters.services.node_holds import cordon_by_conditions
+from scheduling.clusters.services.node_rows import state_of
 from scheduling.common.on_commit import node_has_changed, request_round_on_commit
 from scheduling.core.lifecycle import JobEventKind, JobState
+from scheduling.core.messages import sentence
 from scheduling.enums import MemberStep, NodeState
 from scheduling.jobs.services.lifecycle import Note, try_job_event
 from scheduling.notices.services.outbox import put_node_state
 from scheduling.runs.models import Attempt
+from tessera.hardware import DRIVER_HUNG
 from tessera.inventory import Inventory
 from tessera.isolation import NONE, OWN_NETWORK, SHARED_NETWORK, IsolationProbe, best_available
 from tessera.job_networks import AUTO, SHARED, network_for
@@ -41,17 +45,8 @@ def container_network(found: Inventory) -> str:
     return OWN_NETWORK if found.firewall else SHARED_NETWORK
 
 
+_HUNG: Final = sentence("condition-driver-hung")
 _SILENT: Final = "its node has not responded for a while"
-
-
-def state_of(contact: str, held: str) -> NodeState:
-    """Return the displayed state: contact problems take precedence over an admin's hold.
-
-    ``held`` is stored separately, so a draining node continues to drain after a lost contact.
-    """
-    if contact != NodeState.READY:
-        return NodeState(contact)
-    return NodeState(held) if held else NodeState.READY
 
 
 @transaction.atomic
@@ -93,9 +88,10 @@ def record_probe(
         ProtocolError: the inventory is not valid.
         StaleEditError: concurrent edits changed the topology at every try; the next probe retries.
     """
-    before, setting = Node.objects.values_list("inventory", "job_network").get(pk=node_id)
+    node = Node.objects.get(pk=node_id)
     Node.objects.filter(pk=node_id).update(probed_at=now, last_contact_at=now)
-    if before == dict(inventory):
+    _follow_driver(node, inventory, now)
+    if node.inventory == dict(inventory):
         return
     found = Inventory.from_json(inventory)
     apply_inventory(node_id=node_id, inventory=found, now=now)
@@ -106,13 +102,23 @@ def record_probe(
         memory_bytes=memory_bytes,
         isolation=[probe.to_json() for probe in found.isolation],
         isolation_level=plain_level(found.isolation),
-        plain_network=plain_network(found, setting),
+        plain_network=plain_network(found, node.job_network),
         container_network=container_network(found),
         enforces_limits=bool(found.cgroups)
         and not (found.devices and all(device.declared for device in found.devices)),
     )
+    cordon_by_conditions(node_id=node_id, conditions=found.conditions, now=now)
     node_has_changed(node_id)
     request_round_on_commit("probe")
+
+
+def _follow_driver(node: Node, inventory: Mapping[str, Any], now: datetime) -> None:
+    """Mark a node whose GPU driver does not respond as suspect, and as ready once it does."""
+    codes = {condition.get("code") for condition in inventory.get("conditions", ())}
+    if DRIVER_HUNG in codes:
+        contact_lost(node_id=node.pk, reason=_HUNG, now=now)
+    elif (node.contact, node.contact_reason) == (NodeState.SUSPECT, _HUNG):
+        contact_back(node_id=node.pk, boot_id=node.boot_id, now=now)
 
 
 def plain_level(probes: Sequence[IsolationProbe]) -> str:

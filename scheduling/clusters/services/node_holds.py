@@ -1,11 +1,13 @@
 """Cordon and drain of nodes, declaration of dead nodes, and disabling of single devices."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Final
 
 from django.db import transaction
 
 from scheduling.clusters.models import Device, Node
+from scheduling.clusters.queries.conditions import condition_rows
 from scheduling.clusters.services.node_rows import node_to_edit, open_members_on, write_node
 from scheduling.common.edits import reason_errors
 from scheduling.common.on_commit import node_has_changed, request_round_on_commit
@@ -18,9 +20,11 @@ from scheduling.runs.services.tallies import tallies_written_last
 from tenants.audit import Actor, record
 from tenants.errors import ConflictError, InvalidError, NotFoundError
 from tenants.viewers import Viewer
+from tessera.hardware import CORDON, DEFAULT_ACTIONS, Condition
 
 DRAIN_RULE: Final = "Its node is drained"
 _DRAINED: Final = Actor.system("drain")
+_CONDITIONS: Final = Actor.system("conditions")
 
 
 @transaction.atomic
@@ -175,6 +179,28 @@ def declare_node_dead(
     return node
 
 
+def cordon_by_conditions(*, node_id: int, conditions: Iterable[Condition], now: datetime) -> None:
+    """Cordon a node with a condition of this action, and end such a cordon without one.
+
+    The hold of an admin is not changed.
+    """
+    node = Node.objects.get(pk=node_id)
+    devices = list(node.devices.filter(retired_at=None))
+    rows = condition_rows(conditions, devices)
+    texts = [row.text for row in rows if row.action == CORDON]
+    own = {sentence(f"condition-{code}") for code in DEFAULT_ACTIONS}
+    is_own = node.held == NodeState.CORDONED and node.held_reason in own
+    if (texts and node.held and not is_own) or (not texts and not is_own):
+        return
+    write_node(
+        actor=_CONDITIONS,
+        node=node,
+        action="node.cordon" if texts else "node.uncordon",
+        values={"held": NodeState.CORDONED if texts else "", "held_reason": (texts or [""])[0]},
+        now=now,
+    )
+
+
 def finish_drains(*, now: datetime, node_ids: list[int] | None = None) -> int:
     """Advance drains: notify remaining jobs to leave, and cordon nodes without jobs.
 
@@ -229,6 +255,8 @@ def set_device_health(
 ) -> Device:
     """Disable or enable one device; a job on it continues.
 
+    An enabled device that has a fault remains unhealthy.
+
     Raises:
         NotFoundError: the device is unknown.
         InvalidError: an unhealthy device needs a reason.
@@ -242,10 +270,11 @@ def set_device_health(
     if not healthy:
         InvalidError.raise_if(reason_errors(reason))
     before = {"healthy": device.healthy, "reason": device.health_reason}
-    after = {"healthy": healthy, "reason": "" if healthy else reason.strip()}
+    device.disabled_reason = "" if healthy else reason.strip()
+    device.set_health()
+    after = {"healthy": device.healthy, "reason": device.health_reason}
     if before != after:
-        device.healthy, device.health_reason = healthy, str(after["reason"])
-        device.save(update_fields=["healthy", "health_reason"])
+        device.save(update_fields=["disabled_reason", "healthy", "health_reason"])
         record(actor=viewer, action="device.health", obj=device, before=before, after=after)
         node_has_changed(node.pk)
         request_round_on_commit("device")

@@ -7,7 +7,6 @@ from typing import Any, Final
 from django.db.models import QuerySet
 
 from scheduling.clusters.models import Node
-from scheduling.clusters.services.node_contact import state_of
 from scheduling.common.edits import compare_and_set
 from scheduling.common.on_commit import node_has_changed, request_round_on_commit
 from scheduling.core.messages import sentence
@@ -37,6 +36,16 @@ def node_to_edit(viewer: Viewer, node_id: int) -> Node:
     if node is None:
         raise NotFoundError(sentence("no-such-node"), field="id", value=node_id)
     return node
+
+
+def state_of(contact: str, held: str) -> NodeState:
+    """Return the displayed state: contact problems take precedence over an admin's hold.
+
+    ``held`` is stored separately, so a draining node continues to drain after a lost contact.
+    """
+    if contact != NodeState.READY:
+        return NodeState(contact)
+    return NodeState(held) if held else NodeState.READY
 
 
 def write_node(

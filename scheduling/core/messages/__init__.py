@@ -7,6 +7,7 @@
 from typing import Final
 
 from scheduling.core.messages.clusters import CLUSTERS
+from scheduling.core.messages.hardware import CONDITIONS
 from scheduling.core.messages.jobs import CHANGES, EVENTS, JOBS, WORDS
 from scheduling.core.messages.lookups import LOOKUPS
 from scheduling.core.messages.notices import NOTICES
@@ -32,6 +33,7 @@ TABLE: Final = Table(
     LOOKUPS,
     SUBMITS,
     CLUSTERS,
+    CONDITIONS,
 )
 message = TABLE.message
 english = TABLE.english

@@ -4,9 +4,12 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from django.utils import timezone
 
 from portal.api.metrics import Family, Sample, exposition
+from scheduling.clusters.models import Device
 from tests.factories.metrics import fill_every_metric
+from workers.models import NodeTelemetry
 
 LINE = re.compile(r'([a-z_:][a-z0-9_:]*)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\})? (\S+)')
 LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\[\\"n])*)"')
@@ -77,3 +80,24 @@ def test_labels_hold_whatever_people_have_called_things() -> None:
     )
 
     assert sample == ("tessera_x", "gauge", ("tessera_x", (("tenant", odd),)), 2.0)
+
+
+def test_gpus_have_their_temperature_and_power(api, world) -> None:
+    device = Device.objects.order_by("pk")[0]
+    Device.objects.filter(pk=device.pk).update(uuid="GPU-b", is_gpu=True)
+    NodeTelemetry.objects.create(
+        node_id=device.node_id,
+        at=timezone.now(),
+        span_seconds=60,
+        samples=1,
+        temperature=[None] * device.index + [71.0],
+    )
+
+    found = {
+        name: (dict(labels), value)
+        for _, _, (name, labels), value in read(api("root").get("/metrics").content.decode())
+    }
+
+    labels, value = found["tessera_gpu_temperature_celsius"]
+    assert (labels["uuid"], labels["device"], value) == ("GPU-b", str(device.index), 71.0)
+    assert "tessera_gpu_power_watts" not in found

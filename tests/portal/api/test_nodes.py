@@ -11,7 +11,7 @@ import asyncssh
 import pytest
 
 from portal.api.nodes import NodeIn
-from scheduling.clusters.models import Node, NodeTenancy, VcQuota
+from scheduling.clusters.models import Device, Node, NodeTenancy, VcQuota
 from tenants.models import AuditEntry, Tenant
 from tenants.roles import Scope
 from tests.factories.cluster import make_job
@@ -477,7 +477,52 @@ def test_the_minimum_isolation_level_is_read_by_all_and_set_by_admins(
     Node.objects.update(isolation_level="user")
     after = api("root").patch(url, {"least_isolation": "user"})
 
-    assert before == {"least_isolation": "none", "version": 0}
+    assert (before["least_isolation"], before["version"]) == ("none", 0)
     assert "has no room" in str(refused)
-    assert after.json() == {"least_isolation": "user", "version": 1}
+    assert (after.json()["least_isolation"], after.json()["version"]) == ("user", 1)
     assert after.headers["ETag"] == '"1"'
+
+
+def test_admins_set_the_actions_for_conditions_of_gpus(
+    api: Any, problem: Callable[..., Any]
+) -> None:
+    url = "/api/v1/cluster/rules/"
+    wanted = {"condition_actions": {"ecc-uncorrectable": "note"}}
+
+    before = api("alice").get(url).json()["condition_actions"]
+    problem(api("alice").patch(url, wanted, format="json"), 403)
+    refused = problem(
+        api("root").patch(url, {"condition_actions": {"lost": "ignore"}}, format="json"), 400
+    )
+    after = api("root").patch(url, wanted, format="json").json()
+
+    assert (before["ecc-uncorrectable"], before["fabric-not-ready"]) == ("quarantine", "cordon")
+    assert refused["errors"][0]["field"] == "condition_actions.lost"
+    assert after["condition_actions"] == {**before, "ecc-uncorrectable": "note"}
+
+
+def test_a_node_shows_its_gpus_to_managers_and_their_conditions_to_all(api: Any) -> None:
+    node = Node.objects.order_by("name")[0]
+    Device.objects.filter(node=node, index=2).update(
+        uuid="GPU-b", is_gpu=True, pci_address="0000:3b:00.0", serial="17", driver_index=1
+    )
+    condition = {"code": "xid-application", "detail": "Xid 31: name=train", "uuid": "GPU-b"}
+    Node.objects.filter(pk=node.pk).update(inventory={"conditions": [condition], "cuda": "12.4"})
+
+    full, little = (api(user).get(f"{URL}{node.pk}/").json() for user in ("root", "alice"))
+
+    assert full["gpus"] == [
+        {
+            "device": 2,
+            "uuid": "GPU-b",
+            "model": "",
+            "serial": "17",
+            "pci_address": "0000:3b:00.0",
+            "driver_index": 1,
+        }
+    ]
+    assert (full["cuda"], little["gpus"]) == ("12.4", [])
+    (seen,) = full["conditions"]
+    assert (seen["device"], seen["code"], seen["action"]) == (2, "xid-application", "note")
+    assert seen["detail"] == "Xid 31: name=train"
+    assert [one["detail"] for one in little["conditions"]] == [""]

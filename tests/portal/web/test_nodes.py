@@ -178,6 +178,30 @@ def test_a_device_that_is_out_says_why(root: Client, stage: Stage) -> None:
     assert "1 device is unhealthy. Device 6: fell off the bus." in said
 
 
+def test_a_gpu_shows_its_identity_its_conditions_and_its_load(root: Client, stage: Stage) -> None:
+    node = stage.nodes[0]
+    Device.objects.filter(node=node, index=6).update(
+        uuid="GPU-b", is_gpu=True, pci_address="0000:3b:00.0", model="A100", driver_index=5
+    )
+    conditions = [
+        {"code": "ecc-uncorrectable", "detail": "3 since the driver was loaded", "uuid": "GPU-b"},
+        {"code": "driver-hung"},
+    ]
+    Node.objects.filter(pk=node.pk).update(
+        inventory={**node.inventory, "conditions": conditions, "driver": "535.1", "cuda": "12.2"}
+    )
+    NodeTelemetry.objects.create(
+        node=node, at=timezone.now(), span_seconds=60, samples=1, temperature=[None] * 6 + [71.0]
+    )
+
+    said = words_of(read(root, f"/nodes/{node.pk}/"))
+
+    assert "A100 GPU-b 0000:3b:00.0 driver index 5 71 °C" in said
+    assert "uncorrectable memory errors 3 since the driver was loaded" in said
+    assert "The GPU driver does not respond." in said
+    assert "535.1, CUDA 12.2" in said
+
+
 def test_cordon_drain_and_use_again(root: Client, stage: Stage) -> None:
     node = stage.nodes[0]
 

@@ -1,0 +1,177 @@
+"""Conditions of GPUs disable devices and nodes by rules, apart from the marks of admins."""
+
+from dataclasses import replace
+
+import pytest
+
+from scheduling.clusters.models import Device, Node
+from scheduling.clusters.queries.conditions import condition_actions, condition_rows
+from scheduling.clusters.services.cluster_rules import set_condition_actions
+from scheduling.clusters.services.node_contact import record_probe
+from scheduling.clusters.services.nodes import cordon_node, set_device_health
+from scheduling.core.messages import sentence
+from tenants.errors import ForbiddenError, InvalidError
+from tessera import hardware
+from tessera.hardware import Condition
+from tessera.inventory import Device as Found
+from tessera.inventory import Inventory
+from tests.factories.scheduling import ADMIN, NOW, make_two_tenants, make_viewer
+
+pytestmark = pytest.mark.django_db
+
+GPUS = [
+    Found(index=i, type="a", path=[i // 4, i // 2], uuid=f"GPU-{i}", pci_address=f"0000:0{i}:00.0")
+    for i in range(8)
+]
+
+
+@pytest.fixture
+def node() -> Node:
+    make_two_tenants()
+    found = Node.objects.get(name="node-1")
+    Node.objects.filter(pk=found.pk).update(contact="ready", state="ready")
+    probe(found)
+    return found
+
+
+def probe(node: Node, *conditions: Condition, gpus: list[Found] = GPUS) -> None:
+    inventory = Inventory(
+        devices=gpus,
+        levels=["node", "socket", "pcie", "device"],
+        cpus=32,
+        memory_bytes=64 << 30,
+        conditions=list(conditions),
+    )
+    record_probe(
+        node_id=node.pk,
+        inventory=inventory.to_json(),
+        has_docker=False,
+        cpus=32.0,
+        memory_bytes=64 << 30,
+        now=NOW,
+    )
+    node.refresh_from_db()
+
+
+def unhealthy(node: Node) -> dict[int, str]:
+    rows = Device.objects.filter(node=node, healthy=False, retired_at=None)
+    return dict(rows.values_list("index", "health_reason"))
+
+
+def on(index: int, code: str) -> Condition:
+    return Condition(code, uuid=f"GPU-{index}")
+
+
+def test_a_condition_quarantines_its_device_until_it_ends(node: Node) -> None:
+    probe(node, on(3, hardware.ECC_UNCORRECTABLE), on(4, hardware.PAGES_PENDING))
+
+    assert unhealthy(node) == {3: sentence("condition-ecc-uncorrectable")}
+
+    probe(node)
+
+    assert unhealthy(node) == {}
+
+
+def test_the_kernel_names_a_gpu_by_its_address(node: Node) -> None:
+    probe(node, Condition(hardware.XID_HARDWARE, pci_address="0000:05:00.0"))
+
+    assert unhealthy(node) == {5: sentence("condition-xid-hardware")}
+
+
+def test_a_lost_gpu_shows_the_message_of_its_driver(node: Node) -> None:
+    lost = Condition(hardware.LOST, pci_address="0000:03:00.0")
+
+    probe(node, lost, gpus=[*GPUS[:3], *(replace(g, index=g.index - 1) for g in GPUS[4:])])
+
+    assert unhealthy(node) == {3: sentence("condition-lost")}
+
+
+def test_the_mark_of_an_admin_and_a_condition_do_not_end_each_other(node: Node) -> None:
+    mark = {"viewer": ADMIN, "node_id": node.pk, "index": 3, "now": NOW}
+    set_device_health(**mark, healthy=False, reason="loud fan")
+    probe(node, on(3, hardware.ECC_UNCORRECTABLE))
+    probe(node)
+    assert unhealthy(node) == {3: "loud fan"}
+
+    probe(node, on(3, hardware.ECC_UNCORRECTABLE))
+    set_device_health(**mark, healthy=True)
+
+    assert unhealthy(node) == {3: sentence("condition-ecc-uncorrectable")}
+
+
+def test_a_node_whose_driver_hangs_is_suspect_until_it_responds(node: Node) -> None:
+    for _ in range(2):
+        probe(node, Condition(hardware.DRIVER_HUNG))
+
+    assert (node.contact, node.contact_reason) == ("suspect", sentence("condition-driver-hung"))
+    assert unhealthy(node) == {}
+
+    probe(node)
+
+    assert (node.contact, node.state) == ("ready", "ready")
+
+
+def test_a_hung_driver_is_seen_again_after_the_session_has_returned(node: Node) -> None:
+    probe(node, Condition(hardware.DRIVER_HUNG))
+    Node.objects.filter(pk=node.pk).update(contact="ready", contact_reason="", state="ready")
+
+    probe(node, Condition(hardware.DRIVER_HUNG))
+
+    assert node.contact == "suspect"
+
+
+def test_a_condition_of_action_cordon_cordons_its_node_until_it_ends(node: Node) -> None:
+    probe(node, on(0, hardware.FABRIC))
+    assert (node.held, node.held_reason) == ("cordoned", sentence("condition-fabric-not-ready"))
+
+    probe(node)
+
+    assert (node.held, node.state) == ("", "ready")
+
+
+def test_the_cordon_of_an_admin_outlasts_conditions(node: Node) -> None:
+    cordon_node(viewer=ADMIN, node_id=node.pk, reason="new power supply", now=NOW)
+
+    probe(node, on(0, hardware.FABRIC))
+    probe(node)
+
+    assert (node.held, node.held_reason) == ("cordoned", "new power supply")
+
+
+def test_an_admin_chooses_the_action_of_a_condition(node: Node) -> None:
+    probe(node, on(3, hardware.ECC_UNCORRECTABLE), on(4, hardware.HOT))
+
+    set_condition_actions(
+        viewer=ADMIN, actions={"ecc-uncorrectable": "note", "thermal-slowdown": "cordon"}, now=NOW
+    )
+
+    node.refresh_from_db()
+    assert unhealthy(node) == {}
+    assert node.held == "cordoned"
+    assert condition_actions()["ecc-uncorrectable"] == "note"
+    assert condition_actions()["lost"] == "quarantine"
+
+
+@pytest.mark.parametrize("actions", [{"ecc": "note"}, {"lost": "ignore"}])
+def test_an_unknown_condition_or_action_is_refused(actions: dict[str, str]) -> None:
+    with pytest.raises(InvalidError) as caught:
+        set_condition_actions(viewer=ADMIN, actions=actions, now=NOW)
+
+    assert caught.value.errors[0].field == f"condition_actions.{next(iter(actions))}"
+
+
+def test_only_admins_set_actions(node: Node) -> None:
+    with pytest.raises(ForbiddenError):
+        set_condition_actions(viewer=make_viewer("ada"), actions={}, now=NOW)
+
+
+def test_a_condition_of_a_later_version_is_shown_by_its_code(node: Node) -> None:
+    probe(node, on(1, "unknown-code"))
+
+    (row,) = condition_rows([on(1, "unknown-code")], list(node.devices.all()))
+
+    assert (row.device, row.text, row.action) == (1, "unknown-code", "note")
+
+
+def test_each_condition_has_a_text() -> None:
+    assert {code: sentence(f"condition-{code}") for code in hardware.DEFAULT_ACTIONS}
