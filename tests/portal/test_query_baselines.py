@@ -24,7 +24,7 @@ BASELINES: Final[Mapping[str, int]] = {
     "/?view=table": 25,
     "/overview/day/": 9,
     "/nodes/": 19,
-    "/nodes/{node}/": 18,
+    "/nodes/{node}/": 19,
     "/virtual-clusters/": 24,
     "/virtual-clusters/{vc}/": 31,
     "/virtual-clusters/{vc}/past/": 14,
