@@ -1,6 +1,7 @@
 """What a node says it has becomes devices and cells, and nothing held or promised vanishes."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -198,7 +199,7 @@ def test_a_lost_gpu_of_an_idle_node_changes_only_itself():
 def test_a_new_board_in_the_place_of_a_bad_one_does_not_have_its_mark():
     node = node_one()
     apply(node, inventory(GPUS))
-    mark = {"viewer": ADMIN, "node_id": node.pk, "index": 3, "now": NOW}
+    mark: dict[str, Any] = {"viewer": ADMIN, "node_id": node.pk, "index": 3, "now": NOW}
     set_device_health(**mark, healthy=False, reason="ECC")
 
     applied = apply(node, inventory([*GPUS[:3], replace(GPUS[3], uuid="GPU-new"), *GPUS[4:]]))
@@ -213,7 +214,7 @@ def test_a_new_board_in_the_place_of_a_bad_one_does_not_have_its_mark():
 def test_the_mark_of_a_bad_board_follows_it_to_another_node():
     first, second = node_one(), new_node()
     apply(first, inventory(GPUS))
-    mark = {"viewer": ADMIN, "node_id": first.pk, "index": 3, "now": NOW}
+    mark: dict[str, Any] = {"viewer": ADMIN, "node_id": first.pk, "index": 3, "now": NOW}
     set_device_health(**mark, healthy=False, reason="ECC")
 
     apply(second, inventory([replace(gpu, uuid=f"{gpu.uuid}2") for gpu in GPUS[:7]] + GPUS[3:4]))

@@ -1,6 +1,7 @@
 """Conditions of GPUs disable devices and nodes by rules, apart from the marks of admins."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -87,7 +88,7 @@ def test_a_lost_gpu_shows_the_message_of_its_driver(node: Node) -> None:
 
 
 def test_the_mark_of_an_admin_and_a_condition_do_not_end_each_other(node: Node) -> None:
-    mark = {"viewer": ADMIN, "node_id": node.pk, "index": 3, "now": NOW}
+    mark: dict[str, Any] = {"viewer": ADMIN, "node_id": node.pk, "index": 3, "now": NOW}
     set_device_health(**mark, healthy=False, reason="loud fan")
     probe(node, on(3, hardware.ECC_UNCORRECTABLE))
     probe(node)
