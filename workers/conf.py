@@ -2,7 +2,8 @@
 
 import hashlib
 import hmac
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,7 @@ class WorkerSettings:
         ignore_images: run a job without its image if the node has no container engine.
         host_network: a gang of several instances may use the network of its nodes.
         local_images: prefixes of images that nodes have from no registry.
+        registry_mirrors: mirror of each registry that has one, by host.
         node_lease: lifetime of a node lease without renewal.
         look_every: interval between reads of nodes and leases.
         reap_every: interval between two searches for lost members.
@@ -54,6 +56,7 @@ class WorkerSettings:
     ignore_images: bool = False
     host_network: bool = True
     local_images: tuple[str, ...] = ()
+    registry_mirrors: Mapping[str, str] = field(default_factory=dict)
     node_lease: float = NODE_LEASE_SECONDS
     look_every: float = 2.0
     reap_every: float = 5.0
@@ -82,6 +85,13 @@ class WorkerSettings:
     def client_key(self) -> Path:
         return self.data_dir / SSH_DIR / "id_ed25519"
 
+    def public_key(self) -> str:
+        """Return the public key that nodes authorize; empty if not created yet."""
+        try:
+            return self.client_key.with_suffix(".pub").read_text("utf-8").strip()
+        except OSError:
+            return ""
+
     @property
     def logs_dir(self) -> Path:
         return self.data_dir / LOGS_DIR
@@ -99,6 +109,7 @@ def worker_settings() -> WorkerSettings:
         ignore_images=environment.images == "ignore",
         host_network=environment.host_network == "gangs",
         local_images=environment.local_images,
+        registry_mirrors=environment.registry_mirrors,
         run_lease=environment.lease_seconds,
         log_cap_bytes=environment.log_cap_bytes,
         archive_bytes=environment.archive_bytes,

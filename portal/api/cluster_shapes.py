@@ -101,7 +101,11 @@ class IsolationOut(TypedDict):
 
 
 class NodeOut(TypedDict):
-    """A node; ``host``, ``port`` and ``user`` require the right to manage nodes."""
+    """A node; ``host``, ``port`` and ``user`` require the right to manage nodes.
+
+    ``data_interface`` is the network interface of gangs that an admin set; if it is empty, a gang
+    uses the fastest interface that its nodes share.
+    """
 
     id: int
     name: str
@@ -127,6 +131,7 @@ class NodeOut(TypedDict):
     probed_at: datetime | None
     last_contact_at: datetime | None
     version: int
+    data_interface: str
     isolation: IsolationOut
 
 

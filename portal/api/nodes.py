@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypedDict
 
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.decorators import action
@@ -31,6 +31,7 @@ from scheduling.enums import NodeState
 from tenants.clock import database_now
 from tenants.errors import ConflictError, InvalidError, StaleEditError
 from tenants.roles import Permission
+from workers.conf import worker_settings
 from workers.transports.base import UnreachableError
 from workers.transports.hostkeys import fetch_host_key, fingerprint
 
@@ -66,13 +67,22 @@ class NodePatch:
 
     `dedicated_to` lists the only tenants whose jobs may use the node; an empty list allows all
     tenants. `job_network` selects the network of plain jobs of one instance: `auto`, `isolated` or
-    `shared`; if it is empty, the configuration file of the node applies.
+    `shared`; if it is empty, the configuration file of the node applies. `data_interface` is the
+    network interface of gangs on several nodes; if it is empty, a gang uses the fastest interface
+    that its nodes share.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
     dedicated_to: tuple[str, ...] = ()
     visible_paths: tuple[VisiblePathIn, ...] = ()
     job_network: str = ""
+    data_interface: str = ""
+
+
+class PortalKeyOut(TypedDict):
+    """A public key, as a line of ``authorized_keys``; empty before ``set_up``."""
+
+    public_key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +123,7 @@ class NodeViewSet(ApiViewSet):
         "retrieve": Op(answer=NodeDetailOut),
         "partial_update": Op(takes=(IF_MATCH,), body=NodePatch, answer=NodeDetailOut),
         "destroy": Op(takes=(DRY_RUN, IF_MATCH), status=204, also={200: ReconfigurationOut}),
+        "portal_key": Op(answer=PortalKeyOut),
         "cordon": Op(takes=(IF_MATCH,), body=HoldIn, answer=NodeDetailOut),
         "uncordon": Op(takes=(IF_MATCH,), body=HoldIn, answer=NodeDetailOut),
         "drain": Op(takes=(IF_MATCH,), body=HoldIn, answer=NodeDetailOut),
@@ -153,7 +164,7 @@ class NodeViewSet(ApiViewSet):
         return self._node(pk)
 
     def partial_update(self, request: Request, pk: int) -> Response:
-        """Update labels, dedicated tenants, visible paths or the job network of a node."""
+        """Update labels, dedicated tenants, visible paths or the networks of a node."""
         changes = read_changes(NodePatch, request.data)
         if "visible_paths" in changes:
             changes["visible_paths"] = [asdict(path) for path in changes["visible_paths"]]
@@ -181,6 +192,12 @@ class NodeViewSet(ApiViewSet):
             expected_version=expected_version(request),
         )
         return Response(status=204)
+
+    @action(detail=False, url_path="portal-key")
+    def portal_key(self, request: Request) -> Response:
+        """Get the public SSH key of the portal, which nodes authorize."""
+        self.viewer.require(Permission.MANAGE_NODES, what="nodes")
+        return Response({"public_key": worker_settings().public_key()})
 
     @action(detail=True, methods=["post"])
     def cordon(self, request: Request, pk: int) -> Response:

@@ -3,6 +3,7 @@
 import ipaddress
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ MAX_UID: Final = 1 << 31
 """Some programs read a user id above this limit as a negative number."""
 
 IGNORED: Final = frozenset({"TESSERA_SHARED", "TESSERA_URL", "TESSERA_TOKEN"})
+_HOST: Final = r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[0-9]{1,5})?"
+_MIRROR: Final = re.compile(rf"({_HOST})=({_HOST}(?:/[a-z0-9][a-z0-9._-]*)*)")
 IGNORED_PREFIX: Final = "TESSERA_JOB_"
 
 
@@ -42,6 +45,7 @@ class TesseraSettings:
         host_network: ``gangs`` or ``never``: whether a gang of several instances may use the
             network of its nodes.
         local_images: prefixes of images that are local to nodes, without a registry.
+        registry_mirrors: mirror of each registry that has one, by host.
         https: people use HTTPS, so cookies are restricted to it.
         debug: Django's debug mode.
         keep_days: retention in days by name, where set; negative: for ever.
@@ -68,6 +72,7 @@ class TesseraSettings:
     images: str
     host_network: str
     local_images: tuple[str, ...]
+    registry_mirrors: Mapping[str, str]
     https: bool
     debug: bool
     keep_days: Mapping[str, float]
@@ -118,6 +123,7 @@ KNOWN: Final = frozenset(
         "TESSERA_IMAGES",
         "TESSERA_HOST_NETWORK",
         "TESSERA_LOCAL_IMAGES",
+        "TESSERA_REGISTRY_MIRRORS",
         "TESSERA_HTTPS",
         "TESSERA_DEBUG",
         "TESSERA_EMAIL_URL",
@@ -156,6 +162,7 @@ def read_environment(environ: Mapping[str, str]) -> TesseraSettings:
         images=_one_of(environ, "TESSERA_IMAGES", ("required", "ignore")),
         host_network=_one_of(environ, "TESSERA_HOST_NETWORK", ("gangs", "never")),
         local_images=_listed(environ, "TESSERA_LOCAL_IMAGES"),
+        registry_mirrors=_mirrors(environ),
         https=_one_of(environ, "TESSERA_HTTPS", ("0", "1")) == "1",
         debug=_one_of(environ, "TESSERA_DEBUG", ("0", "1")) == "1",
         keep_days={
@@ -285,6 +292,20 @@ def _listed(environ: Mapping[str, str], name: str, default: str = "") -> tuple[s
     """Split words that are separated by commas."""
     words = environ.get(name, default).split(",")
     return tuple(word.strip() for word in words if word.strip())
+
+
+def _mirrors(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Parse ``REGISTRY=MIRROR`` pairs; a mirror may have a path."""
+    found = {}
+    for pair in _listed(environ, "TESSERA_REGISTRY_MIRRORS"):
+        match = _MIRROR.fullmatch(pair)
+        if match is None:
+            raise SettingsError(
+                f"TESSERA_REGISTRY_MIRRORS has {pair!r}; use pairs such as"
+                " docker.io=mirror.example.org:5000"
+            )
+        found[match[1]] = match[2]
+    return found
 
 
 def _networks(environ: Mapping[str, str], name: str) -> str:

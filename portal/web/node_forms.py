@@ -93,6 +93,13 @@ class EditForm(AddressForm):
         ],
     )
 
+    data_interface = forms.CharField(
+        label=gettext_lazy("Network interface of gangs"),
+        required=False,
+        max_length=15,
+        widget=forms.TextInput(attrs={"placeholder": "ib0"}),
+    )
+
     def clean_dedicated_to(self) -> list[str]:
         """Return names of tenants with commas between them."""
         names = self.cleaned_data["dedicated_to"].split(",")
@@ -119,7 +126,11 @@ def add(asked: PageRequest) -> HttpResponseBase:
     """Ask for the address, show the host key, and store the node after its confirmation."""
     asked.viewer.require(Permission.MANAGE_NODES, what="nodes")
     form = AddForm(asked.http.POST or None)
-    context: dict[str, Any] = {"form": form, "seen": "", "portal_key": portal_key()}
+    context: dict[str, Any] = {
+        "form": form,
+        "seen": "",
+        "portal_key": worker_settings().public_key(),
+    }
     if asked.http.method != "POST" or not form.is_valid():
         return asked.render("nodes/add.html", context, status=status_of(form))
     values = form.cleaned_data
@@ -163,6 +174,7 @@ def edit(asked: PageRequest, node_id: int) -> HttpResponseBase:
             dedicated_to=values["dedicated_to"],
             visible_paths=values["visible_paths"],
             job_network=values["job_network"],
+            data_interface=values["data_interface"],
         )
     except StaleEditError as refused:
         fresh = node_detail(asked.viewer, node_id)
@@ -172,14 +184,6 @@ def edit(asked: PageRequest, node_id: int) -> HttpResponseBase:
         return _edit_page(asked, detail, form)
     messages.success(asked.http, gettext("%(name)s changed.") % {"name": detail.row.name})
     return redirect("node", node_id)
-
-
-def portal_key() -> str:
-    """Return the public key that nodes must authorise; empty if not created yet."""
-    try:
-        return worker_settings().client_key.with_suffix(".pub").read_text("utf-8").strip()
-    except OSError:
-        return ""
 
 
 def _key_shown(form: AddForm) -> str:
@@ -243,6 +247,7 @@ def _initial(detail: NodeDetail) -> dict[str, Any]:
         "dedicated_to": ", ".join(row.isolation.dedicated_to),
         "visible_paths": "\n".join(map(_path_line, row.isolation.visible_paths)),
         "job_network": row.isolation.job_network,
+        "data_interface": row.data_interface,
     }
 
 

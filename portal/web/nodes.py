@@ -22,7 +22,6 @@ from portal.web.components.mapvalues import MapGroup
 from portal.web.components.stats import Stat
 from portal.web.devicemap import device_map
 from portal.web.node_acts import ACTS, acts_for
-from portal.web.node_forms import portal_key
 from portal.web.overview import COLOURS, query_of_page
 from portal.web.viewing import PageRequest, page
 from scheduling.clusters.queries.conditions import ConditionRow, GpuRow
@@ -32,6 +31,7 @@ from scheduling.clusters.services.cluster_rules import cluster_rules
 from tenants.roles import Permission
 from tessera.isolation import LEVELS, PLAIN_LEVELS
 from workers.services.telemetry import current_readings
+from workers.conf import worker_settings
 
 MOST_ROWS: Final = 50
 STATES: Final = ("ready", "suspect", "down", "cordoned", "draining")
@@ -128,7 +128,7 @@ def node_context(asked: PageRequest, node_id: int) -> dict[str, Any]:
         "every_act": ACTS.values(),
         "shape": _shape_words(detail),
         "is_known": is_known,
-        "portal_key": portal_key() if detail.can_manage and not is_known else "",
+        "portal_key": worker_settings().public_key() if detail.can_manage and not is_known else "",
     }
 
 

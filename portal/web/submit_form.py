@@ -15,7 +15,7 @@ from portal.web.submit_check import (
     written_out,
 )
 from portal.web.submit_fields import LABELS, posted_values, roles_in, roles_of, value_at, values_of
-from scheduling.core.jobspec import ElasticMode, JobClass, Within
+from scheduling.core.jobspec import ContainerUser, ElasticMode, Ipc, JobClass, Within
 from scheduling.core.jobspec.watching import NO_POLICY
 from scheduling.jobs.queries.submit_context import SubmitContext
 
@@ -117,7 +117,19 @@ _IDLING = (
     ("", gettext_lazy("default of the virtual cluster")),
     (NO_POLICY, gettext_lazy("none")),
 )
-_MORE_OF_ROLE = ("ports", "image_secret", "completion_min_failed", "completion_min_succeeded")
+_USERS = (
+    ("", gettext_lazy("node: the account of other jobs")),
+    (ContainerUser.IMAGE.value, gettext_lazy("image: the image's own user")),
+)
+_IPC = (
+    ("", gettext_lazy("private")),
+    (Ipc.HOST.value, gettext_lazy("host: that of the node")),
+)
+_MORE_OF_ROLE = (
+    *("ports", "image_secret", "completion_min_failed", "completion_min_succeeded"),
+    *("container_user", "container_ipc", "container_shm", "container_workdir"),
+    *("container_entrypoint", "container_rdma"),
+)
 _FIRST = ("name", "virtual_cluster", "priority", "class")
 
 
@@ -194,6 +206,8 @@ def _offered(
     choices = {
         "virtual_cluster": _choices(((name, Name(name)) for name in clusters), values),
         "priority": _priority_choices(ground),
+        "container.user": _USERS,
+        "container.ipc": _IPC,
         "elastic.mode": _MODES,
         "elastic.determinism": _BITS,
         "idle_policy": _IDLING,

@@ -180,6 +180,7 @@ class NodeFacts:
         isolation: highest isolation level at which it runs plain jobs.
         owner: tenant that owns it until an admin resets it, or None.
         tenants: tenants whose jobs it accepts; empty for all.
+        has_rdma: whether containers can get InfiniBand devices.
     """
 
     name: str
@@ -191,6 +192,7 @@ class NodeFacts:
     isolation: str = USER
     owner: int | None = None
     tenants: frozenset[int] = frozenset()
+    has_rdma: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

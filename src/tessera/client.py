@@ -279,8 +279,12 @@ class Client:
         """
         return Node.from_body(self.post("nodes/", node))
 
+    def portal_key(self) -> str:
+        """Return the public SSH key of the portal, which nodes authorize."""
+        return str(self.get("nodes/portal-key/")["public_key"])
+
     def update_node(self, node_id: int, changes: Mapping[str, Any]) -> Node:
-        """Change labels, ``dedicated_to``, ``visible_paths`` or ``job_network`` of a node."""
+        """Change labels, tenants, visible paths or networks of a node."""
         return Node.from_body(self._request("PATCH", f"nodes/{node_id}/", json=changes))
 
     def set_least_isolation(self, level: str, *, virtual_cluster_id: int | None = None) -> Any:

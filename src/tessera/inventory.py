@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, field
 from typing import List
 
@@ -15,6 +16,10 @@ BY_DEVICE_REQUEST, BY_CDI_UUID, BY_CDI_INDEX = "device-request", "cdi-uuid", "cd
 GPU_ACCESSES = (BY_DEVICE_REQUEST, BY_CDI_UUID, BY_CDI_INDEX)
 """Ways in which a container engine gives GPUs to a container: NVIDIA's hook or runtime, or a CDI
 specification (Container Device Interface) that names the devices by UUID or by index."""
+
+
+_OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_IPV4 = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}/(?:3[0-2]|[12]?[0-9])")
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,20 @@ class Device:
 
 
 @dataclass(frozen=True)
+class Interface:
+    """A network interface of a node that is up and has an IPv4 address.
+
+    Attributes:
+        address: its first address with the length of the prefix, such as ``10.1.0.5/24``.
+        speed: megabits per second; 0 if the driver does not report it.
+    """
+
+    name: str
+    address: str
+    speed: int = 0
+
+
+@dataclass(frozen=True)
 class Inventory:
     """Devices, memory and capabilities of a node.
 
@@ -108,6 +127,8 @@ class Inventory:
         reader: how the GPUs were read, ``nvml`` or ``nvidia-smi``; empty without GPUs.
         conditions: of GPUs and the driver, see ``tessera.hardware``.
         job_network: the setting in the node's file, one of ``job_networks.SETTINGS``, or empty.
+        interfaces: network interfaces, without loopback.
+        infiniband: names of the InfiniBand adapters with an active port that programs can open.
     """
 
     devices: List[Device]
@@ -133,6 +154,8 @@ class Inventory:
     cuda: str = ""
     reader: str = ""
     conditions: List[Condition] = field(default_factory=list)
+    interfaces: List[Interface] = field(default_factory=list)
+    infiniband: List[str] = field(default_factory=list)
 
     def to_json(self) -> Json:
         return asdict(self)
@@ -166,7 +189,21 @@ class Inventory:
             cuda=take.text("cuda", "", 32),
             reader=take.text("reader", "", 32),
             conditions=[Condition.from_json(item) for item in take.items("conditions", 4096)],
+            interfaces=[_interface(item) for item in take.items("interfaces", 256)],
+            infiniband=take.texts("infiniband", 64, 63),
         )
+
+
+def _interface(data: object) -> Interface:
+    take = Fields(data, "interface")
+    found = Interface(
+        name=take.text("name", None, 15),
+        address=take.text("address", None, 18),
+        speed=take.integer("speed", 0, 0, 1 << 30),
+    )
+    if not _IPV4.fullmatch(found.address):
+        raise take.refuse("address", "must be an IPv4 address with the length of its prefix")
+    return found
 
 
 def _isolation(take: Fields) -> List[IsolationProbe]:

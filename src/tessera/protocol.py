@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Tuple
 
-from tessera.inventory import Device, Inventory, NodeHello
+from tessera.inventory import Device, Interface, Inventory, NodeHello
 from tessera.isolation import LEVELS, NETWORKS, NONE, SHARED_NETWORK, IsolationProbe, VisiblePath
 from tessera.run_spec import (
     KNOWN_VERSIONS,
@@ -133,6 +133,7 @@ __all__ = (
     "Device",
     "ExitRecord",
     "GitSource",
+    "Interface",
     "Inventory",
     "IsolationProbe",
     "Json",

@@ -154,6 +154,13 @@ class ReasonCode(StrEnum):
         "It has an image, and no node has a container engine.",
         is_final=True,
     )
+    NO_NODE_WITH_RDMA = _Row(
+        "no-node-with-rdma",
+        "ReqNodeNotAvail",
+        "",
+        "later; or ask an admin",
+        "Its container requests InfiniBand devices, and no node with room has them.",
+    )
     NODE_NOT_ISOLATED = _Row(
         "node-not-isolated",
         "ReqNodeNotAvail",
@@ -167,7 +174,8 @@ class ReasonCode(StrEnum):
         "ReqNodeNotAvail",
         "",
         "later",
-        "The nodes with room are dedicated to other tenants.",
+        "The nodes with room are dedicated to other tenants, or it needs a node of its tenant "
+        "alone.",
     )
     BEHIND_HIGHER_PRIORITY = _Row(
         "behind-higher-priority",
@@ -314,6 +322,11 @@ REASONS: Final[Mapping[str, Template]] = {
     ),
     # Nodes that do not suit it.
     "no-container-engine": fixed("It needs an image, and no node has a container engine."),
+    "no-rdma": fixed("Its container requests InfiniBand devices, and no node with room has them."),
+    "needs-own-node": fixed(
+        "Its container uses the IPC namespace of the node, which needs a node that is dedicated "
+        "to its tenant alone."
+    ),
     "cpu-or-memory": fixed(
         "A device comes with at most %(cpus)g CPUs and %(gigabytes).0f GB; an instance of this "
         "job needs more than the share of its devices."
@@ -391,6 +404,10 @@ REMEDIES: Final[Mapping[str, Template]] = {
     ),
     "ask-later-deadline": fixed("Request a later deadline, or submit it without one."),
     "remove-image": fixed("Remove the image, or ask an admin for a node with Docker."),
+    "omit-rdma": fixed("Omit rdma, or ask an admin for a node with InfiniBand."),
+    "use-private-ipc": fixed(
+        "Use ipc: private, or ask an admin to dedicate a node to this tenant alone."
+    ),
     "ask-more-devices": fixed("Request more devices, or fewer CPUs and less memory."),
     "ask-to-raise-isolation": fixed(
         "Ask an admin to raise the isolation level of the nodes (docs/isolation.md)."

@@ -35,6 +35,7 @@ _RUN_ID = re.compile(r"([0-9a-f]{8,64})\.([A-Za-z0-9_-]{1,63})\.(0|[1-9][0-9]{0,
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
 _CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
 
 
@@ -88,11 +89,15 @@ class ContainerRef:
         name: name of the container (the run id).
         socket: path of the engine's unix socket on the node.
         network: name of the container with the network; empty on the node's network.
+        hosts: IP addresses by additional host name, for the container with the network.
+        own_user: it runs as the user of its image, not as that of the run.
     """
 
     name: str
     socket: str
     network: str = ""
+    hosts: Dict[str, str] = field(default_factory=dict)
+    own_user: bool = False
 
 
 @dataclass(frozen=True)
@@ -176,8 +181,10 @@ class RunSpec:
         for name, default in _DEFAULTS.items():
             if data[name] == default:
                 del data[name]  # code of an earlier version does not know it
-        if self.container is not None and not self.container.network:
-            del data["container"]["network"]
+        if self.container is not None:
+            for name in ("network", "hosts", "own_user"):
+                if not data["container"][name]:
+                    del data["container"][name]
         if self.source_git is not None:
             data["source"] = {"kind": "git", **asdict(self.source_git)}
         elif self.source_archive is not None:
@@ -302,8 +309,10 @@ def _container(take: Fields) -> Optional[ContainerRef]:
     network = inner.text("network", "", 200)
     if network and not _CONTAINER.fullmatch(network):
         raise inner.refuse("network", "not a container name")
+    hosts = inner.mapping("hosts", _HOST_NAME, 64)
+    own_user = inner.boolean("own_user", default=False)
     inner.finish()
-    return ContainerRef(name=name, socket=socket, network=network)
+    return ContainerRef(name=name, socket=socket, network=network, hosts=hosts, own_user=own_user)
 
 
 def _consistent(spec: RunSpec, take: Fields) -> RunSpec:

@@ -3,6 +3,7 @@
 import base64
 import json
 import socketserver
+import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,7 @@ class ImageEngine(socketserver.ThreadingUnixStreamServer):
 
     Attributes:
         cached: ids by reference; ``local`` those of them that came from no registry.
+        silent_seconds: for how long a pull says nothing.
     """
 
     daemon_threads = True
@@ -47,6 +49,7 @@ class ImageEngine(socketserver.ThreadingUnixStreamServer):
         self.registry = Registry()
         self.cached: dict[str, str] = {}
         self.local: set[str] = set()
+        self.silent_seconds = 0.0
         self.asked: list[tuple[str, dict[str, str], bytes]] = []
         super().__init__(str(path), _Handler)
 
@@ -88,6 +91,7 @@ class _Handler(UnixHandler):
         if refusal:
             self.say(200, json.dumps({"error": refusal}).encode())
             return
+        threading.Event().wait(self.server.silent_seconds)
         self.server.cached[reference] = self.server.registry.images[reference]
         self.say(200, b'{"status": "done"}')
 

@@ -8,7 +8,7 @@ import time
 from workers.node_service.ports import NodeAddress, Service
 from workers.node_service.session import NodeSession
 from workers.services.dispatch import Directive
-from workers.services.node_reports import ContactLost
+from workers.services.node_reports import ContactLost, Preparing
 from workers.services.reach import Silence
 from workers.signals import image_progress
 from workers.transports.base import Transport, TransportError
@@ -130,6 +130,9 @@ class NodeConnection:
     def _tell_progress(self, run_id: str, text: str) -> None:
         rank = self._visit.rank(run_id) if self._visit is not None else None
         if rank is not None:
+            self._service.post(
+                Preparing(node_id=self.node_id, member_id=rank.member_id, message=text)
+            )
             self._service.send_signal(
                 image_progress,
                 job_id=rank.job_id,

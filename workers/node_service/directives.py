@@ -9,9 +9,9 @@ from scheduling.runs.queries.node_members import DirectiveKind
 from tessera import protocol
 from tessera.isolation import NOT_AVAILABLE
 from tessera.protocol import RunStatus
-from workers.node_service.handover import bring
+from workers.node_service.handover import LOOK_EVERY_SECONDS, bring
 from workers.node_service.ports import Service
-from workers.services.dispatch import Directive
+from workers.services.dispatch import Directive, is_to_leave
 from workers.services.node_reports import Cancelled, Lost, Prepared, PrepareFailed, Tuned
 from workers.transports.base import Preparation, PrepareError, RefusedError, Transport
 
@@ -45,8 +45,10 @@ class DirectiveRunner:
         tasks: asyncio.TaskGroup,
         saw: Callable[[RunStatus], None],
         less_isolated: Callable[[], None],
+        look_every: float = LOOK_EVERY_SECONDS,
     ) -> None:
         """Args:
+        look_every: seconds between two checks whether a job that is prepared has to leave.
         saw: is called with the status of a run when a reply has it.
         less_isolated: is called when a run does not start, since the node cannot isolate it.
         """
@@ -54,6 +56,7 @@ class DirectiveRunner:
         self._service = service
         self._tasks = tasks
         self._saw = saw
+        self._look_every = look_every
         self._less_isolated = less_isolated
         self._busy: set[int] = set()
         self._bringing: dict[int, asyncio.Lock] = {}
@@ -104,12 +107,35 @@ class DirectiveRunner:
         try:
             async with self._preparing:
                 await self._bring_checkpoint(directive)
-                await self._prepare_afresh(directive.preparation)
+                is_prepared = await self._prepare_unless_leaving(directive, directive.preparation)
         except PrepareError as error:
             self._refuse(directive, error)
         else:
             rank = directive.rank
-            self._service.post(Prepared(node_id=rank.node_id, member_id=rank.member_id))
+            if is_prepared:
+                self._service.post(Prepared(node_id=rank.node_id, member_id=rank.member_id))
+
+    async def _prepare_unless_leaving(
+        self, directive: Directive, preparation: Preparation
+    ) -> bool:
+        """Prepare; abandon the pull of an image if the job is stopped meanwhile.
+
+        Returns:
+            Whether the run is prepared. If not, the next directive of the member cancels it.
+        """
+        if preparation.container is None:
+            await self._prepare_afresh(preparation)
+            return True
+        work = asyncio.ensure_future(self._prepare_afresh(preparation))
+        try:
+            while not (await asyncio.wait([work], timeout=self._look_every))[0]:
+                if await self._service.read(is_to_leave, directive.rank.member_id):
+                    return False
+            work.result()
+        finally:
+            work.cancel()
+            await asyncio.wait([work])
+        return True
 
     async def _bring_checkpoint(self, directive: Directive) -> None:
         """Copy the job's last checkpoint here; members on one node take turns."""

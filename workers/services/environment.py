@@ -23,6 +23,8 @@ class GangMember:
         host: address at which the other ranks reach it.
         ports: ports of the member by label.
         node_host: address of its node; empty where it is ``host``.
+        interface: network interface of its node for traffic of the gang; empty if not chosen.
+        adapters: active InfiniBand adapters of its node, if the gang is on several nodes.
     """
 
     role: str
@@ -32,6 +34,8 @@ class GangMember:
     devices: tuple[int, ...]
     ports: Mapping[str, Sequence[int]]
     node_host: str = ""
+    interface: str = ""
+    adapters: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +99,7 @@ def job_environment(
         gpu_access: how the engine gives GPUs to its container, one of ``GPU_ACCESSES``; empty for
             a plain process.
     """
-    defaults = {} if gpus else _ONE_THREAD
+    defaults = {**({} if gpus else _ONE_THREAD), **_libraries(member)}
     platform = {
         **_rendezvous(gang, member),
         **_devices(member),
@@ -105,6 +109,18 @@ def job_environment(
         **foreign_variables(gang, member, has_gpus=bool(gpus)),
     }
     return {**defaults, **gang.spec.roles[member.role].env, **platform}
+
+
+def _libraries(member: GangMember) -> dict[str, str]:
+    """Return the network of the gang for communication libraries, which guess otherwise."""
+    found = {}
+    if member.interface:
+        # NCCL reads a name without "=" as a prefix.
+        found["NCCL_SOCKET_IFNAME"] = f"={member.interface}"
+        found["GLOO_SOCKET_IFNAME"] = found["TP_SOCKET_IFNAME"] = member.interface
+    if member.adapters:
+        found["NCCL_IB_HCA"] = f"={','.join(member.adapters)}"
+    return found
 
 
 def _rendezvous(gang: AttemptGang, member: GangMember) -> dict[str, str]:

@@ -55,6 +55,19 @@ class Prepared(NodeReport):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Preparing(NodeReport):
+    """A node still prepares a run; the message has its progress."""
+
+    member_id: int
+    message: str
+
+    @classmethod
+    def write_all(cls, news: Sequence[Self], now: datetime) -> None:
+        """Store the newest message of each member."""
+        attempts.note_preparing(messages={item.member_id: item.message for item in news})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PrepareFailed(NodeReport):
     """A run cannot start on this node."""
 

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +10,14 @@ from django.db.models import OuterRef, Subquery
 
 from scheduling.clusters.models import Device, Node
 from scheduling.clusters.queries.node_isolation import hidden_from_jobs, visible_to
-from scheduling.core.jobspec import ArchiveSource, GitSource, RoleSpec, parse_stored
+from scheduling.core.jobspec import (
+    ArchiveSource,
+    ContainerSettings,
+    GitSource,
+    Ipc,
+    RoleSpec,
+    parse_stored,
+)
 from scheduling.jobs.models import CHECKPOINT, Job, JobEvent, JobSecret
 from scheduling.runs.models import Attempt, Member
 from scheduling.secrets import unseal
@@ -18,6 +26,7 @@ from tessera.inventory import BY_CDI_INDEX, BY_DEVICE_REQUEST
 from tessera.isolation import OWN_NETWORK, SHARED_NETWORK
 from workers.conf import WorkerSettings
 from workers.services.environment import AttemptGang, GangMember, job_environment
+from workers.services.gang_networks import DataAddress, NodeNetwork, data_addresses
 from workers.transports.base import Container, LastSaved, Preparation
 
 
@@ -28,6 +37,16 @@ class NoHostNetworkError(Exception):
         return (
             "a gang with several instances needs the network of its nodes, and"
             " TESSERA_HOST_NETWORK=never is set here; use 1 instance"
+        )
+
+
+class HostIpcError(Exception):
+    """A container is to use the IPC namespace of a node that other tenants may use."""
+
+    def __str__(self) -> str:
+        return (
+            "container.ipc: host needs a node that is dedicated to the tenant alone, and its node"
+            " is not any more"
         )
 
 
@@ -47,6 +66,7 @@ class Preparations:
 
         Raises:
             NoHostNetworkError: the gang needs its nodes' network, and jobs may not have it.
+            HostIpcError: the container needs a node of one tenant.
             UnreadableSecretError: a secret cannot be decrypted.
         """
         gang = self._gangs[member.attempt_id]
@@ -60,7 +80,12 @@ class Preparations:
             for name, sealed in self._sealed.get((job.pk, member.role), {}).items()
         }
         login = secrets.pop(role.image_secret, "") if role.image_secret else ""
-        container = self._container(member, role, login) if has_container else None
+        container = None
+        if has_container:
+            settings = role.container
+            if network == OWN_NETWORK:  # RDMA would bypass its rules
+                settings = replace(settings, rdma=False)
+            container = self._container(member, role, login, settings)
         return Preparation(
             run=self._run(member, gang, job, network, has_container=has_container),
             secrets=secrets,
@@ -145,9 +170,13 @@ class Preparations:
             else None,
         )
 
-    def _container(self, member: Member, role: RoleSpec, login: str) -> Container:
+    def _container(
+        self, member: Member, role: RoleSpec, login: str, settings: ContainerSettings
+    ) -> Container:
         attempt = member.attempt
         tenant = attempt.job.virtual_cluster.tenant_id
+        if settings.ipc is Ipc.HOST and member.node.dedicated_to != [tenant]:
+            raise HostIpcError
         labels = {
             "tessera.installation": self._settings.installation,
             "tessera.job": str(attempt.job_id),
@@ -163,6 +192,8 @@ class Preparations:
             login=login,
             tenant=f"{self._settings.installation}/{tenant}",
             local_images=self._settings.local_images,
+            mirrors=self._settings.registry_mirrors,
+            settings=settings,
         )
 
     def _archive(self, gang: AttemptGang) -> Path | None:
@@ -200,12 +231,28 @@ class Preparations:
 
 def _gangs(attempts: Mapping[int, Attempt]) -> dict[int, AttemptGang]:
     peers: dict[int, list[GangMember]] = defaultdict(list)
+    nodes: dict[int, dict[int, NodeNetwork]] = defaultdict(dict)
+    places: dict[int, list[int]] = defaultdict(list)
+    adapters: dict[int, Sequence[str]] = {}
     rows = (
         Member.objects.filter(attempt_id__in=list(attempts))
         .order_by("attempt_id", "node_rank")
-        .values_list("attempt_id", "role", "rank", "node_rank", "node__host", "devices", "ports")
-    )
-    for attempt_id, role, rank, node_rank, host, devices, ports in rows:
+        .values_list(
+            "attempt_id", "role", "rank", "node_rank", "devices", "ports", "node_id", "node__host",
+            "node__data_interface", "node__inventory__interfaces", "node__inventory__infiniband",
+        )
+    )  # fmt: skip
+    for attempt_id, role, rank, node_rank, devices, ports, node_id, host, chosen, *found in rows:
+        interfaces, infiniband = found
+        places[attempt_id].append(node_id)
+        adapters[node_id] = infiniband or ()
+        nodes[attempt_id][node_id] = NodeNetwork(
+            host=host,
+            chosen=chosen,
+            interfaces=tuple(
+                (one["name"], one["address"], one["speed"]) for one in interfaces or ()
+            ),
+        )
         peers[attempt_id].append(
             GangMember(
                 role=role,
@@ -216,7 +263,29 @@ def _gangs(attempts: Mapping[int, Attempt]) -> dict[int, AttemptGang]:
                 ports=ports,
             )
         )
+    for attempt_id, members in peers.items():
+        if len(nodes[attempt_id]) > 1:
+            addresses = data_addresses(nodes[attempt_id])
+            peers[attempt_id] = [
+                _in_network(member, addresses.get(node_id), adapters[node_id])
+                for member, node_id in zip(members, places[attempt_id], strict=True)
+            ]
     return {pk: _gang(attempt, peers[pk]) for pk, attempt in attempts.items()}
+
+
+def _in_network(
+    member: GangMember, place: DataAddress | None, adapters: Sequence[str]
+) -> GangMember:
+    """Return a member of a gang on several nodes with its address in the network of the gang."""
+    if place is None:
+        return replace(member, adapters=adapters)
+    return replace(
+        member,
+        host=place.address,
+        node_host=member.host,
+        interface=place.interface,
+        adapters=adapters,
+    )
 
 
 def _gang(attempt: Attempt, members: Iterable[GangMember]) -> AttemptGang:

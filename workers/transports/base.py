@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from scheduling.core.charging import NodeClock
+from scheduling.core.jobspec import NO_SETTINGS, ContainerSettings
 from tessera import protocol
 from tessera.inventory import BY_DEVICE_REQUEST
 from tessera.protocol import Inventory, NodeHello, RunSpec, RunStatus
@@ -123,6 +124,8 @@ class Container:
         login: ``user:password`` for the image's registry; empty if none. Only the engine gets it.
         tenant: owner of cached images; used if the registry does not respond.
         local_images: prefixes of images that the node has from no registry.
+        mirrors: mirror of each registry that has one, by host.
+        settings: settings of the role for its container.
     """
 
     image: str
@@ -132,6 +135,8 @@ class Container:
     login: str = field(default="", repr=False)
     tenant: str = ""
     local_images: tuple[str, ...] = ()
+    mirrors: Mapping[str, str] = field(default_factory=dict)
+    settings: ContainerSettings = NO_SETTINGS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

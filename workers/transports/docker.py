@@ -4,23 +4,23 @@ import asyncio
 import logging
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 import asyncssh
 import docker
 import docker.errors
-import docker.types
 import requests
 
+from scheduling.core.jobspec import ContainerUser
 from tessera import protocol
 from tessera.bundle import Bundle
-from tessera.inventory import BY_DEVICE_REQUEST
-from tessera.isolation import OWN_NETWORK, ContainerView
-from tessera.protocol import ContainerRef, NodeHello, RunSpec
+from tessera.isolation import ContainerView
+from tessera.protocol import NodeHello, RunSpec
 from workers.transports import replies
 from workers.transports.base import (
     Container,
@@ -29,7 +29,15 @@ from workers.transports.base import (
     RefusedError,
     UnreachableError,
 )
-from workers.transports.container_accounts import add_account
+from workers.transports.container_accounts import add_account, check_own_user
+from workers.transports.container_config import (
+    RUN_LABEL,
+    check_settings,
+    container_config,
+    container_ref,
+    job_user,
+    rights_of,
+)
 from workers.transports.images import Progress, obtain
 from workers.transports.ssh import Patience, SshAddress, SshTransport
 
@@ -37,13 +45,8 @@ log = logging.getLogger(__name__)
 
 ENGINE_SECONDS: Final = 120
 ENGINE_THREADS: Final = 4
-CDI_VENDOR: Final = "nvidia.com/gpu"
-SHM_SHARE: Final = 2
-"""The part of a job's memory that /dev/shm may take, as for plain jobs; it counts as memory of the
-job. Engines give 64 MiB, and data loaders of PyTorch fail there."""
 MOST_CAUSE: Final = 500
 ANY_VERSION: Final = "1.41"
-RUN_LABEL: Final = "tessera.run"
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -93,9 +96,14 @@ class DockerTransport(SshTransport):
             self._socket_dir = None
 
     async def cancel(self, run_id: str) -> None:
-        """Remove a prepared run and its container."""
+        """Remove a prepared run and its container.
+
+        The node removes the container with the run. A container that was just created after the
+        node had removed the run is removed by this connection.
+        """
         await super().cancel(run_id)
-        await self._remove_container(run_id)
+        if self._engine is not None:
+            await self._call(_remove, self._engine, run_id)
 
     async def prepare(self, preparation: Preparation) -> None:
         """Pull the image, prepare the run directory, create the container.
@@ -107,16 +115,23 @@ class DockerTransport(SshTransport):
             await super().prepare(preparation)
             return
         engine = await self._open_engine()
-        run = replace(
-            preparation.run, container=container_ref(preparation.run, self._socket_on_node)
-        )
+        loop = asyncio.get_running_loop()
+
+        is_abandoned = threading.Event()
+
+        def tell(run_id: str, text: str) -> None:
+            # The engine's calls run in threads, and the receiver belongs to the loop.
+            if is_abandoned.is_set():
+                raise UnreachableError("the pull was abandoned")
+            loop.call_soon_threadsafe(self._progress, run_id, text)
+
+        ref = container_ref(preparation.run, self._socket_on_node, preparation.container.settings)
+        run = replace(preparation.run, container=ref)
         hello = self.hello
         if hello is None:
             raise UnreachableError("no connection to the node")
         try:
-            image = await self._call(
-                obtain, engine, run.run_id, preparation.container, self._progress
-            )
+            image = await self._call(obtain, engine, run.run_id, preparation.container, tell)
             reply = await self._prepare_run(replace(preparation, run=run))
             view = replies.checked(replies.read_view, reply)
             container = replace(preparation.container, image=image)
@@ -124,6 +139,8 @@ class DockerTransport(SshTransport):
         except RefusedError as error:
             await self._give_up(run.run_id)
             raise PrepareError(error.code, error.message, error.failure_class) from error
+        finally:
+            is_abandoned.set()
 
     async def _give_up(self, run_id: str) -> None:
         """Remove all parts of a run that could not be prepared."""
@@ -170,12 +187,6 @@ class DockerTransport(SshTransport):
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
             raise UnreachableError(f"the container engine does not respond: {error}") from error
 
-    async def _remove_container(self, run_id: str) -> None:
-        if self._engine is None and not await self._has_engine():
-            return
-        engine = await self._open_engine()
-        await self._call(_remove, engine, run_id)
-
     async def _has_engine(self) -> bool:
         if not self._socket_on_node and not self._asked_for_engine:
             self._socket_on_node = (await self.probe()).docker_socket
@@ -202,18 +213,6 @@ def _connect(socket: Path) -> docker.APIClient:
     return docker.APIClient(base_url=address, version=version, timeout=ENGINE_SECONDS)
 
 
-def container_ref(run: RunSpec, engine_socket: str) -> ContainerRef:
-    """Return the names of a run's container and of the container of its own network."""
-    network = f"{run.run_id}.network" if run.network == OWN_NETWORK else ""
-    return ContainerRef(name=run.run_id, socket=engine_socket, network=network)
-
-
-def is_rootless(engine: docker.APIClient) -> bool:
-    """Return whether the engine runs without root, so that root of a container is its user."""
-    options = engine.info().get("SecurityOptions") or ()
-    return any("rootless" in str(option) for option in options)
-
-
 def _create(
     engine: docker.APIClient,
     run: RunSpec,
@@ -222,9 +221,12 @@ def _create(
     view: ContainerView,
 ) -> None:
     """Create the container, named by the run; an existing one is adopted."""
-    rootless = is_rootless(engine)
+    rights = rights_of(engine)
+    is_own = container.settings.user is ContainerUser.IMAGE
+    has_node_ids = not (rights.rootless or rights.remapped)
+    check_settings(run, container.settings, view, rights)
     try:
-        config = container_config(engine, run, container, hello, view, rootless=rootless)
+        config = container_config(engine, run, container, hello, view, rights=rights)
         engine.create_container_from_config(config, name=run.run_id)  # type: ignore[no-untyped-call]
     except docker.errors.ImageNotFound as error:
         raise PrepareError("image-not-found", container.image, protocol.IMAGE) from error
@@ -239,7 +241,10 @@ def _create(
                 "another container already uses the name of the run",
                 protocol.NODE,
             ) from error
-    add_account(engine, run.run_id, *job_user(hello, rootless=rootless))
+    if not is_own:
+        add_account(engine, run.run_id, *job_user(hello, rights))
+    elif has_node_ids:
+        check_own_user(engine, run.run_id, container.image)
 
 
 def _owner(engine: docker.APIClient, name: str) -> str | None:
@@ -249,97 +254,6 @@ def _owner(engine: docker.APIClient, name: str) -> str | None:
     except docker.errors.NotFound:
         return None
     return str((found["Config"].get("Labels") or {}).get(RUN_LABEL, ""))
-
-
-def container_config(
-    engine: docker.APIClient,
-    run: RunSpec,
-    container: Container,
-    hello: NodeHello,
-    view: ContainerView,
-    *,
-    rootless: bool = False,
-) -> Any:
-    """Return the container to create: the run's directory and limits, no privileges.
-
-    The job runs as the node's user, the owner of the run's directory. A rootless engine maps that
-    user to root of the container, which then has no more rights than the user.
-    """
-    environment = {
-        "HOME": protocol.CONTAINER_HOME,
-        "USER": protocol.CONTAINER_ACCOUNT,
-        "LOGNAME": protocol.CONTAINER_ACCOUNT,
-        **protocol.job_environment(
-            run,
-            protocol.CONTAINER_ROOT,
-            protocol.CONTAINER_BUNDLE,
-            protocol.CONTAINER_CHECKPOINTS,
-        ),
-    }
-    return engine.create_container_config(
-        image=container.image,
-        entrypoint=["/bin/sh", f"{protocol.CONTAINER_ROOT}/{protocol.COMMAND_FILE}"],
-        command=[],
-        user=":".join(map(str, job_user(hello, rootless=rootless))),
-        working_dir=f"{protocol.CONTAINER_ROOT}/{protocol.WORK_DIR}/{run.workdir}".rstrip("/"),
-        environment=environment,
-        labels={**container.labels, RUN_LABEL: run.run_id},
-        host_config=engine.create_host_config(
-            mounts=_mounts(run, hello, view),
-            network_mode=_network_mode(run),
-            restart_policy={"Name": "no"},
-            cap_drop=["ALL"],
-            security_opt=["no-new-privileges"],
-            privileged=False,
-            init=True,
-            pids_limit=view.processes,
-            nano_cpus=int(run.cpus * 1e9) or None,
-            mem_limit=run.memory_bytes or None,
-            memswap_limit=run.memory_bytes or None,
-            shm_size=run.memory_bytes // SHM_SHARE or None,
-            ipc_mode="private",
-            device_requests=_gpu_request(container),
-        ),
-    )
-
-
-def job_user(hello: NodeHello, *, rootless: bool) -> tuple[int, int]:
-    """Return user and group of the job inside its container."""
-    return (0, 0) if rootless else (hello.uid, hello.gid)
-
-
-def _mounts(run: RunSpec, hello: NodeHello, view: ContainerView) -> list[docker.types.Mount]:
-    """Build the mounts: the run's directories, and the visible part of the node.
-
-    Engines mount outer paths first, so an empty directory hides a part of a bind.
-    """
-    root = f"{hello.root}/{protocol.RUNS_DIR}/{run.run_id}"
-    return [
-        docker.types.Mount(target=inside, source=outside, type="bind", read_only=fixed)
-        for outside, inside, fixed in (
-            *protocol.container_mounts(root, hello.bundle, view.checkpoints),
-            *((source, target, not writable) for source, target, writable in view.binds),
-        )
-    ]
-
-
-def _network_mode(run: RunSpec) -> str:
-    """Return the network of the holder, or the node's own."""
-    holder = run.container.network if run.container else ""
-    return f"container:{holder}" if holder else "host"
-
-
-def _gpu_request(container: Container) -> list[docker.types.DeviceRequest] | None:
-    """Return the request for the GPUs, which have the numbers 0 to n - 1 in the container."""
-    ids = list(container.gpus)
-    if not ids:
-        return None
-    if container.gpu_access == BY_DEVICE_REQUEST:
-        return [
-            docker.types.DeviceRequest(driver="nvidia", device_ids=ids, capabilities=[["gpu"]])
-        ]
-    names = [f"{CDI_VENDOR}={gpu}" for gpu in ids]
-    return [docker.types.DeviceRequest(driver="cdi", device_ids=names, capabilities=[])]
 
 
 def _remove(engine: docker.APIClient, run_id: str) -> None:

@@ -11,7 +11,8 @@ An engine's cache belongs to the whole node, and images in it to the tenants tha
 5. Images that did not come from a registry are local: all tenants may run them, and no registry is
    queried. An image is local if the engine has no registry digest for it, or if its name
    begins with ``localhost/`` (Podman) or with a prefix that the admin has declared.
-6. An image is found by its name only. An id could name any image in the cache, and no registry
+6. A mirror of a registry serves anonymous pulls only, and its images are public.
+7. An image is found by its name only. An id could name any image in the cache, and no registry
    can check it: ids are refused.
 
 Answers are recorded as tags of the image in the engine, below ``tessera.local/granted``: they
@@ -19,8 +20,11 @@ belong to the image's id, survive restarts, and go with the image.
 """
 
 import hashlib
+import logging
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import docker
@@ -29,6 +33,8 @@ import docker.utils
 
 from tessera import protocol
 from workers.transports.base import Container, PrepareError
+
+log = logging.getLogger(__name__)
 
 Progress: TypeAlias = Callable[[str, str], None]
 
@@ -39,6 +45,12 @@ EVERYBODY: Final = ""
 """Tenant name for all tenants: the image was pulled without a login."""
 
 _IMAGE_ID: Final = re.compile(r"sha256:[0-9a-f]+|[0-9a-f]{64}", re.IGNORECASE)
+
+DOCKER_HUB: Final = "docker.io"
+TELL_EVERY_SECONDS: Final = 2.0
+_COMPLETE: Final = ("Pull complete", "Already exists")
+_DOWNLOADED: Final = ("Download complete", "Extracting", *_COMPLETE)
+_OF_LAYERS: Final = ("Pulling fs layer", "Waiting", "Downloading", *_DOWNLOADED)
 
 UNREACHABLE: Final = (
     *("dial tcp", "connection refused", "connection reset", "no such host", "no route to host"),
@@ -57,7 +69,7 @@ def obtain(engine: docker.APIClient, run_id: str, container: Container, progress
         engine: engine of the node.
         run_id: the run, for ``progress``.
         container: container with the image, the job's login and its tenant.
-        progress: receives the run id and a text while the engine pulls.
+        progress: receives the run id and a text while the engine pulls, and then an empty text.
 
     Returns:
         The image's id, by which the container is to be created.
@@ -65,6 +77,22 @@ def obtain(engine: docker.APIClient, run_id: str, container: Container, progress
     Raises:
         PrepareError: class ``image``: the image does not exist, or the job may not pull it.
     """
+    texts: list[str] = []
+
+    def tell(run: str, text: str) -> None:
+        texts[:] = [text]
+        progress(run, text)
+
+    try:
+        return _obtain(engine, run_id, container, tell)
+    finally:
+        if texts:
+            progress(run_id, "")
+
+
+def _obtain(
+    engine: docker.APIClient, run_id: str, container: Container, progress: Progress
+) -> str:
     if container.image.startswith(OWN_NAMES):
         raise _refused(f"{container.image}: names below {OWN_NAMES} are reserved")
     if _IMAGE_ID.fullmatch(container.image):
@@ -72,6 +100,9 @@ def obtain(engine: docker.APIClient, run_id: str, container: Container, progress
     cached = _inspect(engine, container.image)
     if cached is not None and _needs_no_question(engine, container, cached):
         return str(cached["Id"])
+    mirrored = _from_mirror(engine, run_id, container, progress)
+    if mirrored:
+        return mirrored
     try:
         _pull(engine, run_id, container, progress)
     except _NoAnswerError as error:
@@ -86,6 +117,44 @@ def obtain(engine: docker.APIClient, run_id: str, container: Container, progress
     grantee = container.tenant if container.login else EVERYBODY
     engine.tag(found["Id"], GRANTS, tag=_grant_tag(grantee, found))
     return str(found["Id"])
+
+
+def _from_mirror(
+    engine: docker.APIClient, run_id: str, container: Container, progress: Progress
+) -> str:
+    """Return the id of the image from the mirror of its registry; empty if there is none.
+
+    A mirror pulls with its own rights, so jobs with a login do not use it. The images of a mirror
+    count as public. If it fails, the registry itself decides.
+    """
+    name = "" if container.login else mirrored(container.image, container.mirrors)
+    if not name:
+        return ""
+    found = _inspect(engine, name)
+    if found is None or not _granted(engine, EVERYBODY, found):
+        try:
+            _pull(engine, run_id, replace(container, image=name), progress)
+        except (PrepareError, _NoAnswerError) as error:
+            log.warning("the mirror does not have %s: %s", name, error)
+            return ""
+        found = _inspect(engine, name)
+        if found is None:
+            return ""
+        engine.tag(found["Id"], GRANTS, tag=_grant_tag(EVERYBODY, found))
+    return str(found["Id"])
+
+
+def mirrored(image: str, mirrors: Mapping[str, str]) -> str:
+    """Return the name of an image at the mirror of its registry; empty without a mirror.
+
+    Args:
+        image: name of the image; without a host, it is of Docker Hub.
+        mirrors: host and path of the mirror by host of the registry.
+    """
+    host, separator, rest = image.partition("/")
+    if not separator or not ("." in host or ":" in host or host == "localhost"):
+        host, rest = DOCKER_HUB, image if separator else f"library/{image}"
+    return f"{mirrors[host]}/{rest}" if host in mirrors else ""
 
 
 class _NoAnswerError(Exception):
@@ -113,14 +182,75 @@ def _pull(engine: docker.APIClient, run_id: str, container: Container, progress:
     repository, tag = docker.utils.parse_repository_tag(container.image)
     login = _login(container)
     try:
+        layers = PullProgress(container.image)
         for line in engine.pull(
             repository, tag=tag or "latest", stream=True, decode=True, auth_config=login
         ):
             if "error" in line:
                 raise _failure(str(line["error"]))
-            progress(run_id, str(line.get("status", ""))[:200])
+            text = layers.take(line, time.monotonic())
+            if text:
+                progress(run_id, text)
     except docker.errors.APIError as error:
         raise _failure(str(error.explanation or error)) from error
+
+
+class PullProgress:
+    """Bytes and layers of a pull, from the lines of the engine.
+
+    The engine reports the size of a layer when its download begins, so the sum grows meanwhile.
+    """
+
+    def __init__(self, image: str) -> None:
+        self._image = image
+        self._sizes: dict[str, tuple[int, int]] = {}
+        self._layers: set[str] = set()
+        self._complete: set[str] = set()
+        # The caller has reported the begin.
+        self._said, self._said_at = self.text(), -TELL_EVERY_SECONDS
+
+    def take(self, line: Mapping[str, Any], now: float) -> str:
+        """Take a line of the engine; return the new text, or nothing while it is too soon.
+
+        Args:
+            line: ``status``, ``id`` of a layer, and ``progressDetail`` in bytes.
+            now: seconds of a monotonic clock.
+        """
+        layer, status = str(line.get("id", "")), str(line.get("status", ""))
+        detail = line.get("progressDetail") or {}
+        current, total = detail.get("current"), detail.get("total")
+        if status in _OF_LAYERS:
+            self._layers.add(layer)
+        if status == "Downloading" and isinstance(current, int) and isinstance(total, int):
+            self._sizes[layer] = min(current, total), total
+        elif status in _DOWNLOADED and layer in self._sizes:
+            _, size = self._sizes[layer]
+            self._sizes[layer] = size, size
+        if status in _COMPLETE:
+            self._complete.add(layer)
+        text = self.text()
+        if text == self._said or now - self._said_at < TELL_EVERY_SECONDS:
+            return ""
+        self._said, self._said_at = text, now
+        return text
+
+    def text(self) -> str:
+        """Describe the pull, such as ``pulling a/b: 1.2 GB of 4.5 GB (27 %), 3 of 12 layers``."""
+        done = sum(current for current, _ in self._sizes.values())
+        total = sum(size for _, size in self._sizes.values())
+        text = f"pulling {self._image}"
+        if total:
+            text += f": {_size(done)} of {_size(total)} ({100 * done // total} %)"
+        if self._layers:
+            text += f", {len(self._complete)} of {len(self._layers)} layers"
+        return text
+
+
+def _size(count: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count / 1000:.0f} kB"
 
 
 def _failure(text: str) -> Exception:

@@ -32,7 +32,9 @@ class Node(models.Model):
     ``path``, ``writable`` and ``tenants`` (IDs; empty for all). ``job_network`` selects the
     network of plain jobs of one instance; if it is empty, the configuration file of the node
     applies. ``plain_network`` and ``container_network`` are the networks of such jobs and
-    containers; they are empty if unknown.
+    containers; they are empty if unknown. ``has_rdma`` is true if its containers can get
+    InfiniBand devices. ``data_interface`` names the network interface for traffic between the
+    members of a gang; if it is empty, the fastest common one is used.
     """
 
     name = models.CharField(max_length=63)
@@ -51,6 +53,8 @@ class Node(models.Model):
     held_reason = models.CharField(max_length=500, blank=True)
     inventory = models.JSONField(default=dict, blank=True)
     has_docker = models.BooleanField(default=False)
+    has_rdma = models.BooleanField(default=False)
+    data_interface = models.CharField(max_length=15, blank=True, default="")
     isolation = models.JSONField(default=list, blank=True)
     enforces_limits = models.BooleanField(null=True)
     isolation_level = models.CharField(max_length=16, blank=True, default="")

@@ -42,6 +42,7 @@ _LIST_COLUMNS: Final = (
     "contact",
     "container_network",
     "cpus",
+    "data_interface",
     "dedicated_to",
     "has_docker",
     "held",
@@ -76,6 +77,7 @@ class NodeRow:
         port: port of its address; 0 for these viewers.
         user: user of its address; empty for these viewers.
         isolation: isolation of jobs, and the tenants that may use the node.
+        data_interface: network interface of gangs that an admin set; empty for a free choice.
     """
 
     view: NodeView
@@ -97,6 +99,7 @@ class NodeRow:
     last_contact_at: datetime | None
     version: int
     isolation: NodeIsolation
+    data_interface: str = ""
 
     @property
     def can_drain(self) -> bool:
@@ -273,6 +276,7 @@ def _row(
         running=running,
         agrees=_agrees(node, members) if is_heard else None,
         has_docker=node.has_docker,
+        data_interface=node.data_interface,
         cpus=node.cpus,
         memory_bytes=node.memory_bytes,
         labels=dict(node.labels),

@@ -104,6 +104,7 @@ def record_probe(
         isolation_level=plain_level(found.isolation),
         plain_network=plain_network(found, node.job_network),
         container_network=container_network(found),
+        has_rdma=bool(found.infiniband),
         enforces_limits=bool(found.cgroups)
         and not (found.devices and all(device.declared for device in found.devices)),
     )

@@ -21,6 +21,7 @@ MOST_KEY_BYTES: Final = 16_384
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _HOST: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 _USER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}\$?")
+_INTERFACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,14}")
 _KEY_KIND: Final = re.compile(r"(ssh|ecdsa|sk-ssh|sk-ecdsa)-[a-z0-9@.-]{1,60}")
 
 
@@ -55,6 +56,9 @@ def node_faults(values: Mapping[str, Any]) -> list[FieldError]:
                 "setting of the node.",
             )
         )
+    if values.get("data_interface") and not _matches(_INTERFACE, values["data_interface"]):
+        remedy = sentence("use-interface")
+        faults.append(_fault("data_interface", values["data_interface"], remedy))
     return faults + _key_faults(values)
 
 

@@ -120,6 +120,8 @@ class NodeChanges(TypedDict, total=False):
         visible_paths: paths that jobs may use, each ``{path, writable?, tenants?}``.
         job_network: one of ``job_networks.SETTINGS``; if empty, the configuration file of the node
             applies.
+        data_interface: network interface for traffic between the members of a gang; if empty, the
+            fastest interface that the nodes of the gang share.
     """
 
     host: str
@@ -131,6 +133,7 @@ class NodeChanges(TypedDict, total=False):
     dedicated_to: Sequence[str]
     visible_paths: Sequence[Mapping[str, Any]]
     job_network: str
+    data_interface: str
 
 
 def update_node(

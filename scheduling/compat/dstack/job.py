@@ -228,9 +228,10 @@ def _repos(top: Section) -> dict[str, Any] | None:
 
 def _role(top: Section, context: Context) -> dict[str, Any]:
     role: dict[str, Any] = {"instances": top.integer("nodes", 1, 1000) or 1}
-    role |= read_resources(top.section("resources"), context)
     image = top.text("image")
-    if image is not None and (name := read_image(image, top.at("image"), top.report)):
+    name = read_image(image, top.at("image"), top.report) if image is not None else None
+    role |= read_resources(top.section("resources"), context, has_image=bool(name))
+    if name:
         role["image"] = name
     _login(top, role)
     env = read_variables(top, "env")

@@ -27,7 +27,9 @@ class _Gpus:
     vendor: str = ""
 
 
-def read_resources(section: Section, context: Context) -> dict[str, Any]:
+def read_resources(
+    section: Section, context: Context, *, has_image: bool = False
+) -> dict[str, Any]:
     report, place = section.report, section.at("gpu")
     gpus = _gpus(section)
     role: dict[str, Any] = {"devices": gpus.least if gpus.least is not None else 1}
@@ -50,7 +52,10 @@ def read_resources(section: Section, context: Context) -> dict[str, Any]:
         role["cpus"] = cpus
     if memory := section.read("memory", _least_memory):
         role["memory"] = memory
-    section.leave_out("shm_size", phrase("import-shm"), needed=False)
+    if has_image and (shared := section.read("shm_size", _least_memory)):
+        role["container"] = {"shm": shared}
+    else:
+        section.leave_out("shm_size", phrase("import-shm"), needed=False)
     section.leave_out("disk", phrase("import-disk"), needed=False)
     section.finish()
     return role

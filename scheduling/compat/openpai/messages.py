@@ -79,7 +79,7 @@ TABLE: Final = Messages(
         "openpai-task-retries": fixed(
             "applies only to jobs with gangAllocation: false; a gang is retried as a whole."
         ),
-        "openpai-infiniband": fixed("Containers get no InfiniBand devices."),
+        "openpai-infiniband": fixed("A job of 1 instance gets no InfiniBand devices."),
         "openpai-gpus-differ": fixed(
             "is %(devices)s; the job reserves %(reserved)s devices (skuNum)."
         ),

@@ -169,7 +169,9 @@ def read_role(section: Section, name: str, context: RoleContext, *, gang: bool) 
     if task_retries and gang:
         words = phrase("openpai-task-retries")
         report.warn(section.at("taskRetryCount"), words)
-    _container_options(section.section("extraContainerOptions"))
+    options = section.section("extraContainerOptions")
+    if container := _container_options(options, can_use_rdma=gang and role["instances"] > 1):
+        role["container"] = container
     _command(role, section, name, context)
     section.take("protocolVersion")
     resources.finish()
@@ -212,10 +214,18 @@ def _completion(section: Section) -> dict[str, Any]:
     return found
 
 
-def _container_options(section: Section) -> None:
-    section.leave_out("shmMB", phrase("import-shm"), needed=False)
-    section.leave_out("infiniband", phrase("openpai-infiniband"), needed=True)
+def _container_options(section: Section, *, can_use_rdma: bool) -> dict[str, Any]:
+    """Return the settings of the container; RDMA is for gangs of several instances."""
+    found: dict[str, Any] = {}
+    if size := section.integer("shmMB", 0, 2**26):
+        found["shm"] = size * MIB
+    if can_use_rdma and section.peek("infiniband") is True:
+        section.take("infiniband")
+        found["rdma"] = True
+    else:
+        section.leave_out("infiniband", phrase("openpai-infiniband"), needed=False)
     section.finish()
+    return found
 
 
 def _command(role: dict[str, Any], section: Section, name: str, context: RoleContext) -> None:

@@ -5,6 +5,7 @@ errors. ``demand`` returns its resource demand. ``SPEC_FIELDS`` and ``json_schem
 fields for docs, forms and OpenAPI.
 """
 
+from scheduling.core.jobspec.containers import NO_SETTINGS, ContainerSettings, ContainerUser, Ipc
 from scheduling.core.jobspec.demands import Demand, MemberDemand, demand
 from scheduling.core.jobspec.elastic import Elastic, ElasticMode
 from scheduling.core.jobspec.errors import FieldError, InvalidDocumentError, InvalidJobSpecError
@@ -28,12 +29,15 @@ from scheduling.core.jobspec.values import (
 
 __all__ = [
     "MAX_SPEC_BYTES",
+    "NO_SETTINGS",
     "REDACTED",
     "SCHEMA_VERSION",
     "SPEC_FIELDS",
     "ArchiveSource",
     "Compat",
     "Completion",
+    "ContainerSettings",
+    "ContainerUser",
     "Demand",
     "Elastic",
     "ElasticMode",
@@ -42,6 +46,7 @@ __all__ = [
     "GitSource",
     "InvalidDocumentError",
     "InvalidJobSpecError",
+    "Ipc",
     "JobClass",
     "JobInstance",
     "JobSpec",

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scheduling.core.jobspec.containers import Ipc
 from scheduling.core.jobspec.values import JobSpec, Within
 
 
@@ -22,6 +23,8 @@ class MemberDemand:
         image: whether it requires a container.
         pinned_cell: pinned cell that contains all instances; None for any cell of the quota.
         ports: number of ports of each instance.
+        rdma: whether it requires a node with InfiniBand.
+        host_ipc: whether it requires a node that is dedicated to its tenant alone.
     """
 
     role: str
@@ -34,6 +37,8 @@ class MemberDemand:
     image: bool = False
     pinned_cell: str | None = None
     ports: int = 0
+    rdma: bool = False
+    host_ipc: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +119,8 @@ def demand(spec: JobSpec) -> Demand:
                 image=role.image is not None,
                 pinned_cell=role.pinned_cell,
                 ports=sum(role.ports.values()),
+                rdma=role.container.rdma,
+                host_ipc=role.container.ipc is Ipc.HOST,
             )
             for name, role in spec.roles.items()
         )
@@ -122,6 +129,8 @@ def demand(spec: JobSpec) -> Demand:
 
 def _rare(member: MemberDemand) -> tuple[str | int | None, ...]:
     """Return the rarely used fields, which most jobs and older rows omit."""
+    if member.rdma or member.host_ipc:
+        return member.pinned_cell, member.ports, member.rdma, member.host_ipc
     if member.ports:
         return member.pinned_cell, member.ports
     return (member.pinned_cell,) if member.pinned_cell is not None else ()
@@ -129,10 +138,9 @@ def _rare(member: MemberDemand) -> tuple[str | int | None, ...]:
 
 def _member(row: Sequence[Any]) -> MemberDemand:
     role, count, devices, device_types, within, cpus, memory, image, *rare = row
-    if len(rare) > 2:
+    if len(rare) > 4:
         raise ValueError(f"{len(row)} parts of a member")
-    pinned_cell = rare[0] if rare else None
-    ports = rare[1] if len(rare) > 1 else 0
+    pinned_cell, ports, rdma, host_ipc = (*rare, *(None, 0, False, False)[len(rare) :])
     return MemberDemand(
         role=role,
         count=count,
@@ -144,4 +152,6 @@ def _member(row: Sequence[Any]) -> MemberDemand:
         image=image,
         pinned_cell=pinned_cell,
         ports=int(ports),
+        rdma=bool(rdma),
+        host_ipc=bool(host_ipc),
     )

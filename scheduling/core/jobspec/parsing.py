@@ -84,6 +84,7 @@ def _check_job(given: Mapping[str, Any], place: DocumentPlace) -> None:
     _check_elastic(given, place)
     _check_checkpoints(given, place)
     _check_ports(given, place)
+    _check_rdma(given, place)
     compat = given.get("compat")
     roles = given.get("roles", {})
     if compat is None:
@@ -124,6 +125,20 @@ def _check_checkpoints(given: Mapping[str, Any], place: DocumentPlace) -> None:
             sentence("omit-checkpoint-dir"),
             "conflict",
         )
+
+
+def _check_rdma(given: Mapping[str, Any], place: DocumentPlace) -> None:
+    """Refuse RDMA for one instance: it has its own network, whose rules RDMA would bypass."""
+    roles = given.get("roles", {})
+    is_gang = given.get("gang", True) and sum(r.instances for r in roles.values() if r) > 1
+    for name, role in roles.items():
+        if role and role.container.rdma and not is_gang:
+            place.child("roles").child(name).child("container").child("rdma").refuse(
+                role.container.rdma,
+                sentence("needs-several-instances"),
+                sentence("omit-rdma-or-add-instances"),
+                "conflict",
+            )
 
 
 def _check_pins(given: Mapping[str, Any], place: DocumentPlace) -> None:

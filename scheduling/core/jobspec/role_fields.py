@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from scheduling.core.jobspec.containers import CONTAINER_FIELDS, read_container
 from scheduling.core.jobspec.errors import DocumentPlace, RefusalError
 from scheduling.core.jobspec.scalars import (
     KIB,
@@ -93,6 +94,10 @@ def _check_role(given: Mapping[str, Any], place: DocumentPlace) -> None:
                 "conflict",
             )
     _check_image_secret(given, place)
+    if given.get("container") is not None and given.get("image") is None:
+        place.child("container").refuse(
+            None, sentence("needs-image"), sentence("give-image-or-omit-container"), "conflict"
+        )
     for name in sorted(set(given.get("env", ())) & set(given.get("secrets", ()))):
         place.child("secrets").child(name, hidden=True).refuse(
             name, sentence("also-in-env"), sentence("remove-one"), "conflict"
@@ -301,6 +306,15 @@ ROLE_FIELDS: Final = (
         "the container engine reads it, not the job.",
         read=lambda value, _place: read_matching(value, ENV_NAME, sentence("write-secret-name")),
         schema=text_schema(128),
+    ),
+    Field(
+        name="container",
+        type="object",
+        default="see below",
+        help="Settings of the container of an image.",
+        read=read_container,
+        schema=OBJECT,
+        fields=CONTAINER_FIELDS,
     ),
     Field(
         name="env",

@@ -36,7 +36,6 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "environment": "env",
     "envs": "env",
     "docker_image": "image",
-    "container": "image",
     "vc": "virtual_cluster",
     "queue": "virtual_cluster",
     "partition": "virtual_cluster",

@@ -7,6 +7,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
 
+from scheduling.core.jobspec.containers import NO_SETTINGS, ContainerSettings
 from scheduling.core.jobspec.elastic import Elastic
 from scheduling.core.jobspec.watching import Notify, idle_policy_document, log_rule_documents
 from scheduling.core.lifecycle import FailureClass
@@ -63,6 +64,7 @@ class RoleSpec:
         memory: bytes of each instance; None for the share of its devices.
         image: container image; None for a plain process.
         image_secret: name in ``secrets`` of the registry's credentials; not passed to the job.
+        container: settings of the container; the defaults without an image.
         env: environment variables.
         secrets: values by name; the job gets each as a file that only it can read.
         ports: number of ports of each instance, by label.
@@ -79,6 +81,7 @@ class RoleSpec:
     memory: int | None = None
     image: str | None = None
     image_secret: str | None = None
+    container: ContainerSettings = NO_SETTINGS
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     ports: Mapping[str, int] = field(default_factory=dict)
@@ -295,6 +298,7 @@ def _role_document(role: RoleSpec) -> dict[str, Any]:
         "command": role.command,
         "image": role.image,
         "image_secret": role.image_secret,
+        "container": role.container.to_json() or None,
         "env": dict(role.env) or None,
         "secrets": dict(role.secrets) or None,
         "ports": dict(role.ports) or None,

@@ -65,6 +65,7 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "use-host": fixed("Use a host name or an IP address."),
     "use-port": fixed("Use a number from 1 to 65535."),
     "give-host-key": fixed("Give the public key line that the node shows."),
+    "use-interface": fixed("Use the name of an interface of the node, such as ib0, or omit it."),
     "not-network-setting": fixed("This is not a valid network setting."),
     "other-fingerprint": fixed("The node's key has the fingerprint %(fingerprint)s."),
     "confirm-fingerprint": fixed(

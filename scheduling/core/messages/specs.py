@@ -181,6 +181,16 @@ SPECS: Final[Mapping[str, Template]] = {
         "powers of two."
     ),
     "pin-and-types": fixed("cannot be combined with device_types: the pinned cell has one type."),
+    "needs-image": fixed("requires an image."),
+    "give-image-or-omit-container": fixed("Write image, or omit container."),
+    "needs-several-instances": fixed("requires a gang of several instances."),
+    "omit-rdma-or-add-instances": fixed("Omit rdma, or use 2 or more instances."),
+    "shm-of-host": fixed("cannot be combined with ipc: host: the node's /dev/shm is used."),
+    "omit-shm-or-ipc": fixed("Omit shm, or use ipc: private."),
+    "write-container-path": fixed("Write an absolute path without .., such as /workspace."),
+    "write-host-name": fixed("Write a host name, such as data.example.org."),
+    "not-ip-address": fixed("is not a valid IP address."),
+    "write-ip-address": fixed("Write an IP address, such as 10.1.0.5."),
     "write-image-and-login": fixed(
         "Write image, and under secrets a value user:password by this name."
     ),

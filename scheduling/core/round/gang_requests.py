@@ -204,7 +204,10 @@ def restriction_of(job: QueuedJob, vc: VcFacts, snapshot: ClusterSnapshot) -> Re
         for node in fitting
         if node.name not in excluded and (node.has_docker or not needs_docker)
     ]
-    found = _restricted(suiting, [*_below(job, vc, snapshot), *_of_others(job, snapshot)])
+    rules = [*_below(job, vc, snapshot), *_of_others(job, snapshot)]
+    if snapshot.images_required:
+        rules += _without_rights(job, snapshot)
+    found = _restricted(suiting, rules)
     if found.nodes is not None and len(found.nodes) == len(snapshot.nodes):
         return Restriction()
     return found
@@ -270,6 +273,30 @@ def _of_others(
             unblock=(message("ask-to-dedicate"),),
         ),
     )
+
+
+def _without_rights(
+    job: QueuedJob, snapshot: ClusterSnapshot
+) -> Iterator[tuple[frozenset[str], Reason]]:
+    """Yield nodes that cannot give the containers of a job what their settings request."""
+    if any(member.rdma for member in job.demand.members):
+        yield (
+            frozenset(node.name for node in snapshot.nodes if not node.has_rdma),
+            Reason(
+                code=ReasonCode.NO_NODE_WITH_RDMA,
+                message=message("no-rdma"),
+                unblock=(message("omit-rdma"),),
+            ),
+        )
+    if any(member.host_ipc for member in job.demand.members):
+        yield (
+            frozenset(node.name for node in snapshot.nodes if node.tenants != {job.tenant}),
+            Reason(
+                code=ReasonCode.NODE_DEDICATED,
+                message=message("needs-own-node"),
+                unblock=(message("use-private-ipc"),),
+            ),
+        )
 
 
 def _is_for_others(node: NodeFacts, tenant: int) -> bool:

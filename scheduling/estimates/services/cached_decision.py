@@ -124,7 +124,7 @@ def _fingerprint(using: str, now: datetime) -> Hashable:
             _jobs(using, now),
             _rows(
                 Node.objects.using(using).filter(removed_at=None),
-                "id", "name", "state", "contact", "has_docker",
+                "id", "name", "state", "contact", "has_docker", "has_rdma",
                 KeyTextTransform("devices", "inventory"),
             ),
             _rows(

@@ -209,7 +209,7 @@ def _nodes(using: str) -> list[tuple[Any, ...]]:
         .order_by("name")
         .values_list(
             "id", "name", "state", "contact", "has_docker", "isolation_level",
-            "open_tenancy__tenant_id", "dedicated_text",
+            "open_tenancy__tenant_id", "dedicated_text", "has_rdma",
         )
     )  # fmt: skip
 
@@ -275,8 +275,9 @@ def _node_facts(
             isolation=level or UNPROBED,
             owner=owner,
             tenants=_tenants(dedicated),
+            has_rdma=has_rdma,
         )
-        for pk, name, state, contact, has_docker, level, owner, dedicated in nodes
+        for pk, name, state, contact, has_docker, level, owner, dedicated, has_rdma in nodes
     )
 
 

@@ -113,7 +113,7 @@ def mark_all_prepared(*, member_ids: Collection[int], now: datetime) -> set[int]
     _one_after_the_other(member_ids)
     mine = Member.objects.filter(pk__in=list(member_ids))
     moved = mine.filter(step=MemberStep.PREPARING, stop_asked_at=None).update(
-        step=MemberStep.PREPARED, step_since=now
+        step=MemberStep.PREPARED, step_since=now, message=""
     )
     if not moved:
         return set()
@@ -133,6 +133,14 @@ def mark_all_prepared(*, member_ids: Collection[int], now: datetime) -> set[int]
         )
         wake_node_services(node_id for attempt_id in ready for node_id in gangs[attempt_id])
     return ready
+
+
+def note_preparing(*, messages: Mapping[int, str]) -> None:
+    """Store what nodes do to prepare members, by ID; members that are prepared do not change."""
+    for member_id, message in messages.items():
+        Member.objects.filter(pk=member_id, step=MemberStep.PREPARING).update(
+            message=message[:500]
+        )
 
 
 def mark_prepared(*, member_id: int, now: datetime) -> bool:

@@ -1,6 +1,7 @@
 """Commands for nodes: add after checking the host key, list, cordon, uncordon, drain."""
 
 import re
+import subprocess
 import sys
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
@@ -15,6 +16,12 @@ from tessera.client import ApiError, Client, seen_fingerprint
 from tessera.results import Node
 
 app = typer.Typer(help="Nodes of the cluster.", no_args_is_help=True, rich_markup_mode=None)
+
+_KEY = re.compile(r"ssh-[a-z0-9-]+ [A-Za-z0-9+/=]+(?: [^\n]*)?")
+_INSTALL = (
+    "umask 077; mkdir -p ~/.ssh && read -r key && touch ~/.ssh/authorized_keys &&"
+    ' { grep -qxF "$key" ~/.ssh/authorized_keys || echo "$key" >> ~/.ssh/authorized_keys; }'
+)
 
 NodeName = Annotated[str, typer.Argument(help="Name or number of the node.")]
 ACCOUNT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
@@ -42,6 +49,13 @@ def add(
         list[str] | None, typer.Option("--label", help="NAME=VALUE; repeatable.")
     ] = None,
     *,
+    install_key: Annotated[
+        bool,
+        typer.Option(
+            "--install-key",
+            help="Authorize the portal's key on the node first, by your own ssh to it.",
+        ),
+    ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", help="Trust the presented host key without asking.")
     ] = False,
@@ -54,6 +68,8 @@ def add(
         wanted["host_key_fingerprint"] = fingerprint
     session: Session = context.obj
     with session.client() as client:
+        if install_key:
+            _install_key(client.portal_key(), wanted)
         node = _add_after_asking(client, wanted, yes=yes)
     if as_json:
         print_json(dict(node.body))
@@ -200,6 +216,25 @@ def job_network(
     _change(context, node, {"job_network": wanted}, as_json=as_json)
 
 
+@app.command("data-interface")
+def data_interface(
+    context: typer.Context,
+    node: NodeName,
+    interface: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|default",
+            help="default: the fastest interface that the nodes of a gang share.",
+        ),
+    ],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Set the network interface of a node for traffic between the members of a gang."""
+    wanted = "" if interface == "default" else interface
+    _change(context, node, {"data_interface": wanted}, as_json=as_json)
+
+
 @app.command("helper")
 def helper(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="File to write.")],
@@ -260,6 +295,23 @@ def _add_after_asking(client: Client, wanted: dict[str, Any], *, yes: bool) -> N
     if not yes and not _confirmed("Is this the host key of the node?"):
         raise UsageError("no node added: confirm the key, or use --fingerprint or --yes")
     return client.add_node(wanted | {"host_key_fingerprint": seen})
+
+
+def _install_key(key: str, wanted: dict[str, Any]) -> None:
+    """Add the portal's key to ``authorized_keys`` of the account, unless it is there."""
+    if not _KEY.fullmatch(key):
+        raise UsageError("the portal has no valid key: run `manage.py set_up` there")
+    port, account = str(wanted["port"]), f"{wanted['user']}@{wanted['host']}"
+    command = ["ssh", "-p", port, "--", account, _INSTALL]
+    try:
+        done = subprocess.run(command, input=f"{key}\n", text=True, check=False)
+    except OSError as error:
+        raise UsageError(f"ssh does not start: {error.strerror}") from error
+    if done.returncode:
+        raise UsageError(
+            f"ssh to {account} ended with {done.returncode}: add the key yourself, and omit "
+            "--install-key"
+        )
 
 
 def _confirmed(question: str) -> bool:

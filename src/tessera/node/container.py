@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from typing import Any, Dict, List, Optional, Sequence
 
 from tessera.isolation import CONTAINER, OWN_NETWORK, SHARED_NETWORK
-from tessera.node import container_network, engine, system
+from tessera.node import container_files, container_network, engine, system
 from tessera.node.container_network import NoNetworkError
 from tessera.node.container_output import ContainerOutput, Sink
 from tessera.node.engine import Answer, EngineError
@@ -22,8 +23,17 @@ class ContainerPayload(Payload):
 
     isolation = CONTAINER
 
-    def __init__(self, ref: ContainerRef, sink: Sink, ports: Sequence[int] = ()) -> None:
-        self._ref, self._ports = ref, ports
+    def __init__(
+        self,
+        ref: ContainerRef,
+        sink: Sink,
+        ports: Sequence[int] = (),
+        writable: Sequence[str] = (),
+    ) -> None:
+        """Args:
+        writable: directories of the run to which the container writes.
+        """
+        self._ref, self._ports, self._writable = ref, ports, writable
         self.network = OWN_NETWORK if ref.network else SHARED_NETWORK
         self._output = ContainerOutput(ref, sink)
         self._end: Optional[Answer] = None
@@ -96,6 +106,12 @@ class ContainerPayload(Payload):
         if self._end is not None:
             self._end.close()
         container_network.close_network(self._ref)
+        if self._ref.own_user:
+            try:
+                owner = os.geteuid(), os.getegid()
+                container_files.give_back(self._ref, list(self._writable), owner)
+            except EngineError:
+                pass  # the runner reads and removes what it can
 
 
 def _ended(state: Dict[str, Any]) -> Ended:

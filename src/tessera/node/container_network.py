@@ -22,7 +22,7 @@ from tessera.node.engine import EngineError
 from tessera.protocol import ContainerRef, Json
 
 REPOSITORY = "tessera.local/network"
-RUN_LABEL, HOLDER_LABEL = "tessera.run", "tessera.network"
+HOLDER_LABEL = "tessera.network"
 MEMORY_BYTES = 64 << 20
 MOST_PROCESSES = 32
 _PROGRAMS = ("bin", "sbin", "lib", "lib64", "lib32", "libx32")
@@ -47,11 +47,12 @@ def create(ref: ContainerRef, ports: Sequence[int]) -> None:
     """
     if not firewall.tool():
         raise NoNetworkError("the node has neither iptables nor nft")
-    image = _image(ref.socket)
+    image = holder_image(ref.socket)
     path = f"/containers/create?name={ref.network}"
     status, body = engine.call(ref.socket, "POST", path, body=_config(ref, image, ports))
     # Docker returns 409 where the name is taken, and Podman 500.
-    if status != 201 and _owner(ref) != ref.name:
+    holder = ContainerRef(name=ref.network, socket=ref.socket)
+    if status != 201 and engine.owner(holder) != ref.name:
         raise EngineError(engine.message_of(status, body), status)
 
 
@@ -92,7 +93,7 @@ def _config(ref: ContainerRef, image: str, ports: Sequence[int]) -> Json:
         "Entrypoint": ["/bin/sh", "-c", "exec sleep infinity"],
         "Cmd": [],
         "User": "0:0",
-        "Labels": {RUN_LABEL: ref.name, HOLDER_LABEL: "1"},
+        "Labels": {engine.RUN_LABEL: ref.name, HOLDER_LABEL: "1"},
         "ExposedPorts": {name: {} for name in names},
         "HostConfig": {
             "NetworkMode": "bridge",
@@ -100,7 +101,7 @@ def _config(ref: ContainerRef, image: str, ports: Sequence[int]) -> Json:
                 name: [{"HostIp": "", "HostPort": str(port)}]
                 for name, port in zip(names, ports)  # noqa: B905 - strict came with Python 3.10
             },
-            "Binds": [f"{place}:{place}:ro" for place in _shown()],
+            "Binds": node_programs(),
             "ReadonlyRootfs": True,
             "CapDrop": ["ALL"],
             "CapAdd": ["NET_ADMIN"],
@@ -108,24 +109,17 @@ def _config(ref: ContainerRef, image: str, ports: Sequence[int]) -> Json:
             "Memory": MEMORY_BYTES,
             "PidsLimit": MOST_PROCESSES,
             "RestartPolicy": {"Name": "no"},
+            "ExtraHosts": [f"{name}:{address}" for name, address in ref.hosts.items()],
         },
     }
 
 
-def _shown() -> List[str]:
-    """Return the node's directories mounted into the holder: programs and libraries."""
+def node_programs() -> List[str]:
+    """Return the binds of the node's programs and libraries into the holder."""
     places = [f"/{name}" for name in _PROGRAMS]
     own = [place for place in places if os.path.isdir(place) and not os.path.islink(place)]
-    return ["/usr", *own, *([_ALTERNATIVES] if os.path.isdir(_ALTERNATIVES) else [])]
-
-
-def _owner(ref: ContainerRef) -> str:
-    """Return the run of the holder of that name; empty if the holder does not exist."""
-    try:
-        found = engine.inspect(ContainerRef(name=ref.network, socket=ref.socket))
-    except EngineError:
-        return ""
-    return str((found.get("Config", {}).get("Labels") or {}).get(RUN_LABEL, ""))
+    shown = ["/usr", *own, *([_ALTERNATIVES] if os.path.isdir(_ALTERNATIVES) else [])]
+    return [f"{place}:{place}:ro" for place in shown]
 
 
 def _attached(found: Json) -> List[str]:
@@ -144,7 +138,7 @@ def _attached(found: Json) -> List[str]:
     return networks
 
 
-def _image(socket: str) -> str:
+def holder_image(socket: str) -> str:
     """Return the name of the holder's image, which is imported if it is missing."""
     archive = _archive()
     name = f"{REPOSITORY}:{hashlib.sha256(archive).hexdigest()[:16]}"

@@ -19,6 +19,7 @@ from tessera.protocol import ContainerRef, Json
 ANSWER_SECONDS = 20.0
 PROBE_SECONDS = 3.0
 DOCKER, PODMAN = "docker", "podman"
+RUN_LABEL = "tessera.run"
 ROOTFUL_SOCKETS = ("/var/run/docker.sock", "/run/docker.sock", "/run/podman/podman.sock")
 _USERS_SOCKETS = ("docker.sock", "podman/podman.sock")
 _MAX_HEAD, _MAX_BODY = 64 << 10, 8 << 20
@@ -249,6 +250,27 @@ def inspect(ref: ContainerRef) -> "dict[str, Any]":
     if not isinstance(body, dict) or not isinstance(body.get("State"), dict):
         raise EngineError("the engine's response has no State")
     return body
+
+
+def owner(ref: ContainerRef) -> str:
+    """Return the run of a container by its label; empty if there is none or it is foreign."""
+    try:
+        found = inspect(ref)
+    except EngineError:
+        return ""
+    return str((found.get("Config", {}).get("Labels") or {}).get(RUN_LABEL, ""))
+
+
+def remove_own(ref: ContainerRef) -> None:
+    """Delete the container and the network of a run that has not started, if they are the run's.
+
+    Raises:
+        EngineError: the engine cannot be reached or refuses.
+    """
+    for name in filter(None, (ref.name, ref.network)):
+        one = ContainerRef(name=name, socket=ref.socket)
+        if owner(one) == ref.name:
+            remove(one)
 
 
 def ensure_dead(ref: ContainerRef) -> bool:

@@ -13,6 +13,7 @@ from tessera.node import (
     background,
     checkpoints,
     confinement,
+    container_files,
     engine,
     fence,
     helped,
@@ -29,7 +30,15 @@ from tessera.node import (
 )
 from tessera.node.background import SessionPort
 from tessera.node.runs import Run
-from tessera.protocol import Inventory, Json, NodeHello, ProtocolError, RunSpec, RunStatus
+from tessera.protocol import (
+    ContainerRef,
+    Inventory,
+    Json,
+    NodeHello,
+    ProtocolError,
+    RunSpec,
+    RunStatus,
+)
 from tessera.wire import Fields
 
 STATUS_PAGE = 500
@@ -44,7 +53,6 @@ class Operations:
         self._telemetry = telemetry.Telemetry(self._store)
         self._immediate: Dict[str, Callable[[Fields], Json]] = {
             protocol.HELLO: self._hello,
-            protocol.CANCEL: self._cancel,
             protocol.STOP: self._stop,
             protocol.RUNS: self._runs,
             protocol.RENEW: self._renew,
@@ -58,6 +66,7 @@ class Operations:
             protocol.TELEMETRY: self._take_telemetry,
             protocol.PREPARE: self._prepare,
             protocol.GO: self._go,
+            protocol.CANCEL: self._cancel,
             protocol.REMOVE: self._remove,
             protocol.BLOB: self._blob,
             protocol.PUT_SAVED: self._put_saved,
@@ -152,6 +161,8 @@ class Operations:
             if spec.container is None:
                 return {"run": status.to_json()}
             view = visibility.of_container(run, spec)
+            if spec.container.own_user:
+                container_files.open_run(run, view.checkpoints)
             return {"run": status.to_json(), "view": view.to_json()}
 
         fetches = spec.source_git is not None or spec.source_archive is not None
@@ -201,12 +212,31 @@ class Operations:
         self._session.watch.told(status)
         return {"run": status.to_json()}
 
-    def _cancel(self, take: Fields) -> Json:
+    def _cancel(self, number: int, take: Fields) -> Optional[Json]:
         run = self._run(take)
         if not run.exists():
             return {"cancelled": False}
+        if _may_have_container(run):
+            self._session.work(
+                number, lambda: self._cancel_container(run), lambda _outcome: self._seen(run)
+            )
+            return None
         prepare.cancel(run)
         self._seen(run)
+        return {"cancelled": True}
+
+    def _cancel_container(self, run: Run) -> Json:
+        """Cancel a run, and remove its container by the socket in its specification.
+
+        The latest probe may not have found the engine, so the control plane may not know it.
+        """
+        container = _container_of(run)
+        prepare.cancel(run)
+        try:
+            if container is not None:
+                engine.remove_own(container)
+        except engine.EngineError:
+            pass  # its labels name the run
         return {"cancelled": True}
 
     # -- while it runs ---------------------------------------------------------------------------
@@ -302,12 +332,12 @@ class Operations:
         self._session.sweep_soon()
 
     def _discard(self, run: Run) -> Json:
+        container = _container_of(run)
         try:
-            container = run.spec().container
             if container is not None:
                 engine.remove(container)
-        except (ProtocolError, engine.EngineError):
-            pass  # the engine is unreachable or the spec is of another version: use the labels
+        except engine.EngineError:
+            pass  # its labels name the run
         try:
             run.discard()
         except FileNotFoundError:
@@ -338,6 +368,14 @@ def _clocks() -> Json:
     ``now`` is in seconds since the epoch and may be wrong; ``clock`` counts from the boot.
     """
     return {"now": time.time(), "clock": system.boot_clock()}
+
+
+def _container_of(run: Run) -> Optional[ContainerRef]:
+    """Return the container of a run; None without one, or if its spec is of another version."""
+    try:
+        return run.spec().container
+    except ProtocolError:
+        return None
 
 
 def _may_have_container(run: Run) -> bool:

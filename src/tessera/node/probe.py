@@ -24,6 +24,7 @@ from tessera.node import (
     engine,
     firewall,
     gpu_health,
+    interfaces,
     networks,
     smi,
     system,
@@ -76,6 +77,8 @@ def inventory(root: str, *, driver_seconds: float = driver.DEADLINE_SECONDS) -> 
         isolation=confinement.probe(root, description, gpu_fault),
         networks=networks.probe(),
         job_network=networks.setting_of(root),
+        interfaces=interfaces.found(),
+        infiniband=interfaces.infiniband(),
     )
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Callable, Optional
 
 from tessera import protocol
-from tessera.node import confinement, disk, logs, runs, secret_files, system
+from tessera.node import confinement, container_files, disk, logs, runs, secret_files, system
 from tessera.node.container import ContainerPayload
 from tessera.node.course import Course, age_of_end, failure_of
 from tessera.node.log_process import LogProcess, Partner
@@ -131,7 +131,9 @@ class Runner:
 
     def _payload(self, spec: RunSpec) -> Payload:
         if spec.container is not None:
-            return ContainerPayload(spec.container, self._log, spec.ports)
+            checkpoints = protocol.checkpoint_dir(os.path.realpath(self._run.store.root), spec)
+            writable = container_files.writable(self._run.path, checkpoints)
+            return ContainerPayload(spec.container, self._log, spec.ports, writable)
         return ProcessPayload(self._run, spec, self._log.input, self._bundle)
 
     def _told_to_end(self, number: int, _frame: object) -> None:

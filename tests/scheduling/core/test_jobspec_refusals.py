@@ -10,6 +10,7 @@ from scheduling.core.jobspec.errors import MAX_ERRORS
 
 GIT = "source.git.url"
 ROLE = "roles.worker"
+CONTAINER = f"{ROLE}.container"
 
 # field, bad value, code, a word of the remedy
 REFUSED = [
@@ -107,6 +108,21 @@ REFUSED = [
     (f"{ROLE}.image", 3, "wrong-type", "registry.example.org"),
     (f"{ROLE}.image_secret", "a b", "malformed", "name of one of the role's secrets"),
     (f"{ROLE}.image_secret", 3, "wrong-type", "name of one of the role's secrets"),
+    (CONTAINER, "host", "wrong-type", "user, ipc, shm"),
+    (f"{CONTAINER}.user", "root", "malformed", "node, image"),
+    (f"{CONTAINER}.ipc", "shareable", "malformed", "private, host"),
+    (f"{CONTAINER}.shm", "1XB", "malformed", "8GiB"),
+    (f"{CONTAINER}.rdma", "yes", "wrong-type", "true or false"),
+    (f"{CONTAINER}.nofile", 1023, "out-of-range", "1024"),
+    (f"{CONTAINER}.nofile", (1 << 20) + 1, "out-of-range", "1048576"),
+    (f"{CONTAINER}.stack", 1, "out-of-range", "8GiB"),
+    (f"{CONTAINER}.workdir", "work", "malformed", "absolute path"),
+    (f"{CONTAINER}.workdir", "/a/../b", "malformed", "absolute path"),
+    (f"{CONTAINER}.entrypoint", 1, "wrong-type", "true or false"),
+    (f"{CONTAINER}.extra_hosts", {"-a": "10.0.0.1"}, "malformed", "host name"),
+    (f"{CONTAINER}.extra_hosts", {"a": "10.0.0.256"}, "malformed", "IP address"),
+    (f"{CONTAINER}.extra_hosts", {"a": "b\n10.0.0.1"}, "malformed", "IP address"),
+    (f"{CONTAINER}.privileged", True, "unknown-field", "user"),
     (f"{ROLE}.env", ["A=b"], "wrong-type", "a map of names to strings"),
     (f"{ROLE}.env", {"1A": "b"}, "malformed", "letters"),
     (f"{ROLE}.env", {"A-B": "b"}, "malformed", "letters"),
@@ -274,6 +290,8 @@ def put(document, path, value):
         document["source"] = {"git": {"url": "https://example.org/a"}}
     if path.startswith("compat."):
         document["compat"] = {"format": "openpai"}
+    if path.startswith(CONTAINER):
+        document["roles"]["worker"]["image"] = "a/b"
     for key in above:
         at = at.setdefault(key, {})
     at[last] = value
@@ -536,3 +554,19 @@ def test_a_refused_document_is_not_changed():
     refusals(document)
 
     assert document == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"container": {"rdma": True}}, "container"),
+        ({"container": {"ipc": "host", "shm": "1GiB"}, "image": "a/b"}, "container.shm"),
+    ],
+)
+def test_settings_of_a_container_need_an_image_and_do_not_contradict(
+    changes: dict[str, object], field: str
+) -> None:
+    (found,) = refusals(whole() | {"roles": {"worker": {"command": "true", **changes}}})
+
+    assert (found.field, found.code) == (f"roles.worker.{field}", "conflict")
+    assert found.remedy

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from scheduling.clusters.models import Node
+from scheduling.runs.models import Member
+from tenants.models import Tenant
 from tests.factories.cluster import (
     NOW,
     make_cluster,
@@ -72,6 +74,50 @@ def test_containers_of_a_gang_share_the_network_of_their_nodes(tmp_path: Path) -
     assert [run.network for run in runs] == ["shared", "shared"]
     assert {run.env["MASTER_ADDR"] for run in runs} <= {n.host for n in Node.objects.all()}
     assert runs[0].env["MASTER_PORT"] in map(str, runs[0].ports)
+
+
+def test_a_gang_meets_in_the_fastest_network_that_its_nodes_share(tmp_path: Path) -> None:
+    for node in Node.objects.all():
+        interfaces = [
+            {"name": "eth0", "address": f"10.0.0.{node.pk}/24", "speed": 1_000},
+            {"name": "ib0", "address": f"10.9.0.{node.pk}/24", "speed": 200_000},
+        ]
+        more = {"interfaces": interfaces, "infiniband": ["mlx5_0"]}
+        node.inventory = {**node.inventory, **more}
+        node.save()
+
+    found = directives(tmp_path, instances=2, devices=4)
+
+    runs = [directive.preparation.run for directive in found if directive.preparation]
+    assert {run.env["MASTER_ADDR"][:7] for run in runs} == {"10.9.0."}
+    assert {run.env["NCCL_SOCKET_IFNAME"] for run in runs} == {"=ib0"}
+    assert {run.env["NCCL_IB_HCA"] for run in runs} == {"=mlx5_0"}
+    assert {run.env["TESSERA_JOB_NODE_HOST"] for run in runs} == {
+        n.host for n in Node.objects.all()
+    }
+
+
+def test_a_gang_on_one_node_needs_no_network(tmp_path: Path) -> None:
+    (first, second) = directives(tmp_path, instances=2, devices=1)
+
+    assert first.preparation is not None
+    assert second.preparation is not None
+    assert "NCCL_IB_HCA" not in first.preparation.run.env
+
+
+def test_the_ipc_of_a_node_is_refused_if_its_tenants_have_changed(tmp_path: Path) -> None:
+    tenant = Tenant.objects.unscoped().get()
+    Node.objects.update(dedicated_to=[tenant.pk])
+    make_job(worker={**IMAGE, "container": {"ipc": "host"}})
+    run_round()
+    settings = WorkerSettings(data_dir=tmp_path, installation="here")
+    member = Member.objects.get()
+    Node.objects.update(dedicated_to=[])
+
+    (directive,) = claim_directives(node_ids=[member.node_id], busy=[], settings=settings, now=NOW)
+
+    assert directive.preparation is None
+    assert "dedicated to the tenant alone" in directive.refusal
 
 
 @pytest.mark.parametrize("image", [{}, IMAGE])

@@ -333,3 +333,20 @@ def test_a_dstack_task_and_a_skypilot_task_find_their_nodes() -> None:
     assert skypilot["SKYPILOT_NODE_IPS"] == "10.0.0.1\n10.0.0.2"
     assert skypilot["SKYPILOT_TASK_ID"] == "tessera-7_train"
     assert (skypilot["SKYPILOT_NODE_RANK"], skypilot["SKYPILOT_NUM_GPUS_PER_NODE"]) == ("1", "2")
+
+
+def test_the_network_of_a_gang_is_named_for_communication_libraries() -> None:
+    whole = gang(roles={"worker": {"command": "true", "env": {"GLOO_SOCKET_IFNAME": "mine"}}})
+    member = replace(
+        whole.members[1], interface="ib0", adapters=("mlx5_0", "mlx5_1"), node_host="gpu-01"
+    )
+
+    found = job_environment(whole, member)
+    plain = job_environment(whole, whole.members[1])
+
+    assert found["NCCL_SOCKET_IFNAME"] == "=ib0"
+    assert found["TP_SOCKET_IFNAME"] == "ib0"
+    assert found["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
+    assert found["GLOO_SOCKET_IFNAME"] == "mine"
+    assert found["TESSERA_JOB_NODE_HOST"] == "gpu-01"
+    assert not [name for name in plain if name.startswith(("NCCL_", "TP_"))]

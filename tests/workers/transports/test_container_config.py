@@ -6,12 +6,18 @@ from typing import Any
 import docker
 import pytest
 
+from scheduling.core.jobspec import ContainerSettings, ContainerUser, Ipc
 from tessera import protocol
 from tessera.inventory import BY_CDI_INDEX, BY_CDI_UUID
 from tessera.isolation import OWN_NETWORK, ContainerView
 from tests.support.transport_runs import run_spec
 from workers.transports.base import Container
-from workers.transports.docker import container_config, container_ref
+from workers.transports.container_config import (
+    ROOTFUL,
+    EngineRights,
+    container_config,
+    container_ref,
+)
 
 HELLO = protocol.NodeHello(
     protocol=protocol.PROTOCOL_VERSION,
@@ -35,15 +41,15 @@ VIEW = ContainerView(checkpoints="/home/alice/.tessera/checkpoints/local/7")
 def config_of(
     container: Container,
     *,
-    rootless: bool = False,
+    rights: EngineRights = ROOTFUL,
     view: ContainerView = VIEW,
     **changes: object,
 ) -> Any:
     engine = docker.APIClient(base_url="unix:///nowhere.sock", version="1.41")
     run = run_spec("true", **changes)
-    run = replace(run, container=container_ref(run, "/nowhere.sock"))
+    run = replace(run, container=container_ref(run, "/nowhere.sock", container.settings))
     try:
-        return container_config(engine, run, container, HELLO, view, rootless=rootless)
+        return container_config(engine, run, container, HELLO, view, rights=rights)
     finally:
         engine.close()
 
@@ -85,6 +91,18 @@ def test_a_job_finds_a_home_that_it_can_write_unless_it_names_another() -> None:
     assert "HOME=/tessera/home" not in named["Env"]
 
 
+def test_podman_mounts_directories_without_set_uid_and_device_files() -> None:
+    view = replace(VIEW, binds=[("/mnt/data", "/srv/data", False), ("/mnt/a:b", "/srv/c", True)])
+    host = config_of(Container(image="a"), rights=EngineRights(podman=True), view=view)[
+        "HostConfig"
+    ]
+
+    assert "/mnt/data:/srv/data:ro,nosuid,nodev" in host["Binds"]
+    assert len(host["Binds"]) == 7
+    (mount,) = host["Mounts"]
+    assert (mount["Source"], mount["Target"]) == ("/mnt/a:b", "/srv/c")
+
+
 def test_without_gpus_none_are_asked_for() -> None:
     assert not config_of(Container(image="a"))["HostConfig"].get("DeviceRequests")
 
@@ -122,7 +140,87 @@ def test_a_container_joins_the_holder_of_its_network_or_the_node() -> None:
 
 
 def test_root_of_a_rootless_engine_is_the_nodes_user() -> None:
-    assert config_of(Container(image="a"), rootless=True)["User"] == "0:0"
+    assert config_of(Container(image="a"), rights=EngineRights(rootless=True))["User"] == "0:0"
+
+
+def test_settings_of_a_role_change_limits_shared_memory_directory_and_hosts() -> None:
+    settings = ContainerSettings(
+        shm=3 << 30,
+        nofile=65_536,
+        stack=64 << 20,
+        workdir="/workspace",
+        extra_hosts={"data.example.org": "10.1.0.5"},
+    )
+    config = config_of(Container(image="a", settings=settings), memory_bytes=1 << 30)
+
+    host = config["HostConfig"]
+    assert host["ShmSize"] == 3 << 30
+    assert config["WorkingDir"] == "/workspace"
+    assert host["ExtraHosts"] == ["data.example.org:10.1.0.5"]
+    assert {(limit["Name"], limit["Soft"], limit["Hard"]) for limit in host["Ulimits"]} == {
+        ("nofile", 65_536, 65_536),
+        ("stack", 64 << 20, 64 << 20),
+    }
+    assert not host.get("CapAdd")
+    assert not host.get("Devices")
+
+
+def test_only_rdma_adds_devices_a_capability_and_locked_memory() -> None:
+    host = config_of(Container(image="a", settings=ContainerSettings(rdma=True)))["HostConfig"]
+
+    (device,) = host["Devices"]
+    assert device["PathOnHost"] == device["PathInContainer"] == "/dev/infiniband"
+    assert device["CgroupPermissions"] == "rw"
+    assert (host["CapDrop"], host["CapAdd"]) == (["ALL"], ["IPC_LOCK"])
+    (limit,) = host["Ulimits"]
+    assert (limit["Name"], limit["Soft"], limit["Hard"]) == ("memlock", -1, -1)
+
+
+def test_a_container_in_the_ipc_namespace_of_the_node_has_its_shared_memory() -> None:
+    settings = ContainerSettings(ipc=Ipc.HOST)
+    host = config_of(Container(image="a", settings=settings), memory_bytes=1 << 30)["HostConfig"]
+
+    assert host["IpcMode"] == "host"
+    assert not host.get("ShmSize")
+
+
+def test_hosts_of_a_container_with_its_own_network_are_those_of_the_holder() -> None:
+    settings = ContainerSettings(extra_hosts={"data": "10.1.0.5"})
+    run = run_spec("true", network=OWN_NETWORK)
+    config = config_of(Container(image="a", settings=settings), network=OWN_NETWORK)
+
+    assert container_ref(run, "/s", settings).hosts == {"data": "10.1.0.5"}
+    assert not config["HostConfig"].get("ExtraHosts")
+
+
+def test_the_entrypoint_of_an_image_runs_the_command_where_it_is_kept() -> None:
+    script = ["/bin/sh", "/tessera/job/command.sh"]
+    kept = config_of(Container(image="a", settings=ContainerSettings(entrypoint=True)))
+    replaced = config_of(Container(image="a"))
+
+    assert (kept["Entrypoint"], kept["Cmd"]) == (None, script)
+    assert (replaced["Entrypoint"], replaced["Cmd"]) == (script, [])
+
+
+def test_the_own_user_of_an_image_has_its_own_home() -> None:
+    settings = ContainerSettings(user=ContainerUser.IMAGE)
+    config = config_of(Container(image="a", settings=settings), env={"A": "b"})
+
+    assert config["User"] is None
+    assert not [one for one in config["Env"] if one.startswith(("HOME=", "USER=", "LOGNAME="))]
+    assert container_ref(run_spec("true"), "/s", settings).own_user
+
+
+@pytest.mark.parametrize(
+    ("user", "mode"), [(ContainerUser.NODE, "host"), (ContainerUser.IMAGE, None)]
+)
+def test_under_mapped_user_ids_only_the_user_of_an_image_is_mapped(
+    user: ContainerUser, mode: str | None
+) -> None:
+    container = Container(image="a", settings=ContainerSettings(user=user))
+    host = config_of(container, rights=EngineRights(remapped=True))["HostConfig"]
+
+    assert host.get("UsernsMode") == mode
 
 
 def test_a_container_shows_the_visible_paths_of_the_node() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import docker
 import pytest
 
+from scheduling.core.jobspec import ContainerSettings
 from tessera.isolation import OWN_NETWORK, SHARED_NETWORK, VisiblePath
 from tests.support.docker_engine import IMAGE, docker_engine
 from tests.support.network_namespaces import (
@@ -23,7 +24,7 @@ from tests.support.podman_engine import podman_engine
 from tests.support.ssh_node import ssh_node
 from tests.support.transport_runs import DEADLINE, read_log, run_spec, stop_run, wait_for_exit
 from tests.workers.transports.conftest import bundle
-from workers.transports.base import Container, Preparation
+from workers.transports.base import Container, Preparation, PrepareError
 from workers.transports.docker import DockerTransport
 
 pytestmark = pytest.mark.docker
@@ -98,6 +99,25 @@ async def reached(line: DockerTransport, *targets: str, network: str = OWN_NETWO
     assert status.network == network
     assert set(said) == set(targets)
     return {target for target, found in said.items() if found == "open"}
+
+
+async def test_additional_hosts_are_known_in_an_own_network_or_refused(
+    line: DockerTransport, engine: tuple[str, docker.APIClient]
+) -> None:
+    settings = ContainerSettings(extra_hosts={"data.example.org": "10.1.0.5"})
+    run = run_spec("cat /etc/hosts", network=OWN_NETWORK)
+    container = Container(image=IMAGE, tenant="vision", settings=settings)
+
+    if "podman" in str(engine[1].version()).lower():
+        with pytest.raises(PrepareError, match="Omit them") as refused:
+            await line.prepare(Preparation(run=run, container=container))
+        assert refused.value.code == "no-extra-hosts"
+        return
+    await started(line, Preparation(run=run, container=container))
+    await wait_for_exit(line, run.run_id)
+
+    said = (await read_log(line, run.run_id)).decode().splitlines()
+    assert ["10.1.0.5", "data.example.org"] in [row.split() for row in said]
 
 
 async def ready(line: DockerTransport, run_id: str) -> None:

@@ -255,6 +255,37 @@ def test_an_image_needs_a_node_with_an_engine():
     assert decide(cluster_snapshot(wants_image, images_required=False)).starts
 
 
+def with_container(**needs: bool) -> QueuedJob:
+    member = MemberDemand(role="worker", count=1, devices=1, image=True, **needs)
+    return replace(queued_job(1), demand=Demand(members=(member,)))
+
+
+def test_a_container_with_rdma_runs_only_where_infiniband_is():
+    job = with_container(rdma=True)
+    plain = tuple(replace(node, has_docker=True) for node in cluster_snapshot().nodes)
+    fast = (*plain[:-1], replace(plain[-1], has_rdma=True))
+
+    nowhere = decide(cluster_snapshot(job, nodes=plain))
+    (start,) = decide(cluster_snapshot(job, nodes=fast)).starts
+
+    assert nowhere.reasons[1].code is ReasonCode.NO_NODE_WITH_RDMA
+    assert start.members[0].node == fast[-1].name
+    assert decide(cluster_snapshot(job, images_required=False)).starts
+
+
+def test_a_container_with_the_ipc_of_its_node_runs_only_on_a_node_of_its_tenant_alone():
+    job = with_container(host_ipc=True)
+    plain = tuple(replace(node, has_docker=True) for node in cluster_snapshot().nodes)
+    shared = replace(plain[0], tenants=frozenset({job.tenant, job.tenant + 1}))
+    own = replace(plain[-1], tenants=frozenset({job.tenant}))
+
+    nowhere = decide(cluster_snapshot(job, nodes=(shared, *plain[1:])))
+    (start,) = decide(cluster_snapshot(job, nodes=(shared, *plain[1:-1], own))).starts
+
+    assert nowhere.reasons[1].code is ReasonCode.NODE_DEDICATED
+    assert start.members[0].node == own.name
+
+
 def test_a_policy_that_does_not_exist_is_replaced_and_said():
     result = decide(
         cluster_snapshot(queued_job(1), vcs=(LANGUAGE, replace(VISION, policy="no-such")))
