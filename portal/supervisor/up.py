@@ -27,6 +27,12 @@ EX_FAILED: Final = 1
 EX_USAGE: Final = 2
 
 
+_FIRST_STEPS: Final = (
+    "    Add a node:    ./tessera node add USER@HOST",
+    "    Submit a job:  ./tessera submit -- nvidia-smi",
+    "    The first node creates the tenant and virtual cluster default for the admin.",
+)
+
 CompanionFor = Callable[[DataDir], startup.Companion]
 
 
@@ -190,6 +196,8 @@ def _welcome(
         lines.append("    Sign in as admin with your existing password.")
     if companion is not None:
         lines += ["", *companion.lines()]
+    elif logins:
+        lines += ["", *_FIRST_STEPS]
     lines += ["", f"  Data and logs: {options.data_dir}   Stop: Ctrl-C", ""]
     print("\n".join(lines), flush=True)
 

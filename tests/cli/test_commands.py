@@ -188,6 +188,20 @@ def test_the_exit_status_tells_refusals_apart(
     assert tessera("why", "7").status == exit_status
 
 
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_command_without_a_virtual_cluster_runs_in_the_only_one(
+    tessera: CommandLine, portal: Portal, job: Body, number: int
+) -> None:
+    found = [{"id": one, "name": f"vc-{one}"} for one in range(number)]
+    portal.answer("GET", "virtual-clusters/", {"results": found, "next": None})
+    portal.answer("POST", "jobs/", job, status=201)
+
+    tessera("submit", "--", "true")
+
+    sent = portal.asked[-1].json
+    assert sent.get("virtual_cluster") == ("vc-0" if number == 1 else None)
+
+
 def test_without_credentials_the_command_names_the_login(
     tessera: CommandLine, portal: Portal
 ) -> None:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import ClassVar, Self
 
 from scheduling.clusters.services import node_contact
+from scheduling.clusters.services.first_node import create_defaults
 from scheduling.core.lifecycle import FailureClass
 from scheduling.core.watching.log_rules import RuleHit
 from scheduling.runs.models import Member
@@ -356,6 +357,7 @@ class Probed(NodeReport):
             memory_bytes=self.inventory.memory_bytes,
             now=now,
         )
+        create_defaults(node_id=self.node_id, now=now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

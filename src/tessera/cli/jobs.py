@@ -27,7 +27,7 @@ from tessera.cli.output import (
 )
 from tessera.cli.session import Session
 from tessera.cli.specs import InlineJob, spec_of
-from tessera.client import Client
+from tessera.client import ApiError, Client, Spec
 from tessera.ranges import StartRange, start_range, units
 from tessera.results import Job
 
@@ -57,7 +57,9 @@ Words = Annotated[
     ),
 ]
 Name = Annotated[str, typer.Option("--name", help="Name of the job.")]
-Vc = Annotated[str, typer.Option("--vc", help="Virtual cluster.")]
+Vc = Annotated[
+    str, typer.Option("--vc", help="Virtual cluster; default: your only virtual cluster.")
+]
 Command = Annotated[str, typer.Option("--command", help="Command line for the shell.")]
 Role = Annotated[str, typer.Option("--role", help="Name of the role (default worker).")]
 Instances = Annotated[int | None, typer.Option("--instances", help="Instances (default 1).")]
@@ -117,7 +119,8 @@ def submit(
         raise UsageError("--follow and --json cannot be combined: the log would mix with the JSON")
     session: Session = context.obj
     with session.client() as client:
-        job = client.submit(spec_of(words or (), inline, is_command=_DASHES in context.meta))
+        wanted = spec_of(words or (), inline, is_command=_DASHES in context.meta)
+        job = client.submit(with_virtual_cluster(wanted, client))
         say_warnings(job.warnings)
         if not as_json:
             say_submitted(job)
@@ -131,6 +134,17 @@ def submit(
         if not as_json:
             err().print(f"job {job.id} {escape(job.name)}: {state_text(job.state)}")
         raise typer.Exit(exit_of_job(job.state))
+
+
+def with_virtual_cluster(spec: Spec, client: Client) -> Spec:
+    """Return a specification with the only virtual cluster of the user, if it names none."""
+    if not isinstance(spec, dict) or "virtual_cluster" in spec or "protocolVersion" in spec:
+        return spec
+    try:
+        found = list(islice(client.virtual_clusters(), 2))
+    except ApiError:
+        return spec  # the response to the submit has the cause
+    return {**spec, "virtual_cluster": found[0].name} if len(found) == 1 else spec
 
 
 def plan(
@@ -161,7 +175,8 @@ def plan(
     )  # fmt: skip
     session: Session = context.obj
     with session.client() as client:
-        answer = client.plan(spec_of(words or (), inline, is_command=_DASHES in context.meta))
+        wanted = spec_of(words or (), inline, is_command=_DASHES in context.meta)
+        answer = client.plan(with_virtual_cluster(wanted, client))
     if as_json:
         print_json(dict(answer.body))
     else:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from tessera.cli.exits import UsageError
-from tessera.cli.output import AsJson, out, print_json
+from tessera.cli.output import AsJson, err, out, print_json
 from tessera.client import DEFAULT_URL, ApiError, Client
 from tessera.results import Token
 
@@ -87,13 +87,19 @@ class Session:
     def client(self) -> Client:
         """Create a client with the token of the options, ``TESSERA_TOKEN`` or the last login.
 
-        A stored token is sent only to the portal it came from.
+        A stored token is sent only to the portal it came from. Without a token, a person at a
+        terminal signs in here.
         """
+        address = self.address()
         token = self.token
         if not token:
             stored = load_credentials()
-            token = stored.token if stored.url.rstrip("/") == self.address().rstrip("/") else ""
-        return Client(self.address(), token)
+            token = stored.token if stored.url.rstrip("/") == address.rstrip("/") else ""
+        if not token and sys.stdin.isatty():
+            err().print(f"Not signed in to {address}.", markup=False)
+            made, _ = sign_in(address, _ask("User"), _password(from_stdin=False))
+            token = made.key
+        return Client(address, token)
 
 
 def register(app: typer.Typer) -> None:
@@ -116,19 +122,26 @@ def login(
     session: Session = context.obj
     address = session.address()
     name = user or _ask("User")
-    with Client(address) as client:
-        token = _token_of_all_allowed(
-            client,
-            name=f"tessera login on {socket.gethostname()}"[:100],
-            user=name,
-            password=_password(from_stdin=password_stdin),
-            expires_in_days=days,
-        )
-    path = store_credentials(Credentials(url=address, token=token.key))
+    token, path = sign_in(address, name, _password(from_stdin=password_stdin), days=days)
     if as_json:
         print_json({"url": address, "user": name, "prefix": token.prefix, "stored": str(path)})
     else:
         out().print(f"Signed in to {address} as {name}; token stored in {path}.", markup=False)
+
+
+def sign_in(
+    address: str, user: str, password: str, *, days: int | None = 90
+) -> tuple[Token, Path]:
+    """Create a token with name and password, and store it; returns it and the path of the file."""
+    with Client(address) as client:
+        token = _token_of_all_allowed(
+            client,
+            name=f"tessera login on {socket.gethostname()}"[:100],
+            user=user,
+            password=password,
+            expires_in_days=days,
+        )
+    return token, store_credentials(Credentials(url=address, token=token.key))
 
 
 def logout() -> None:
