@@ -33,7 +33,7 @@ def create_defaults(*, node_id: int, now: datetime) -> bool:
     """
     if Tenant.objects.unscoped().exists() or VirtualCluster.objects.unscoped().exists():
         return False
-    admins = list(User.objects.filter(is_cluster_admin=True, is_active=True).order_by("pk"))
+    admins = list(User.objects.filter(is_superuser=True, is_active=True).order_by("pk"))
     chains = Device.objects.filter(node_id=node_id, retired_at=None).values_list(
         "chain", flat=True
     )

@@ -140,7 +140,8 @@ def _member(row: Sequence[Any]) -> MemberDemand:
     role, count, devices, device_types, within, cpus, memory, image, *rare = row
     if len(rare) > 4:
         raise ValueError(f"{len(row)} parts of a member")
-    pinned_cell, ports, rdma, host_ipc = (*rare, *(None, 0, False, False)[len(rare) :])
+    defaults: list[Any] = [None, 0, False, False]
+    pinned_cell, ports, rdma, host_ipc = [*rare, *defaults[len(rare) :]]
     return MemberDemand(
         role=role,
         count=count,

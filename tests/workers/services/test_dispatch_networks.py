@@ -86,7 +86,7 @@ def test_a_gang_meets_in_the_fastest_network_that_its_nodes_share(tmp_path: Path
         node.inventory = {**node.inventory, **more}
         node.save()
 
-    found = directives(tmp_path, instances=2, devices=4)
+    found = directives(tmp_path, instances=2, devices=8)
 
     runs = [directive.preparation.run for directive in found if directive.preparation]
     assert {run.env["MASTER_ADDR"][:7] for run in runs} == {"10.9.0."}
