@@ -138,7 +138,7 @@ def _rare(member: MemberDemand) -> tuple[str | int | None, ...]:
 
 def _member(row: Sequence[Any]) -> MemberDemand:
     role, count, devices, device_types, within, cpus, memory, image, *rare = row
-    if len(rare) > 4:
+    if len(rare) not in (0, 1, 2, 4):
         raise ValueError(f"{len(row)} parts of a member")
     defaults: list[Any] = [None, 0, False, False]
     pinned_cell, ports, rdma, host_ipc = [*rare, *defaults[len(rare) :]]

@@ -97,7 +97,7 @@ async def test_a_job_finds_the_limits_the_directory_and_the_hosts_of_its_setting
     line: DockerTransport, client: docker.APIClient
 ) -> None:
     # Podman raises all limits if one is given, which this machine does not allow to its root.
-    limits = {} if is_podman(client) else {"nofile": 1024, "stack": 4 << 20}
+    limits: dict[str, Any] = {} if is_podman(client) else {"nofile": 1024, "stack": 4 << 20}
     settings = ContainerSettings(
         **limits,
         shm=48 << 20,

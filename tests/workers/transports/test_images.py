@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import docker
@@ -182,7 +183,7 @@ def test_a_name_at_the_mirror_has_the_path_of_the_registry(image: str, expected:
 
 def test_the_progress_of_a_pull_has_bytes_percent_and_layers() -> None:
     pull = PullProgress("a/b:1")
-    lines = [
+    lines: list[dict[str, Any]] = [
         {"status": "Pulling from a/b", "id": "1"},
         *({"status": "Pulling fs layer", "id": layer} for layer in ("x", "y", "z")),
         {"status": "Already exists", "id": "z"},
@@ -206,10 +207,8 @@ def test_the_progress_of_a_pull_has_bytes_percent_and_layers() -> None:
 
 
 def test_a_silent_registry_does_not_end_a_pull(engine: ImageEngine) -> None:
-    hasty = docker.APIClient(
-        base_url=f"unix://{engine.server_address}", version="1.41", timeout=0.2
-    )
-    engine.silent_seconds = 0.5
+    hasty = docker.APIClient(base_url=f"unix://{engine.server_address}", version="1.41", timeout=1)
+    engine.silent_seconds = 1.2
 
     assert ask(hasty, PUBLIC, "vision") == "sha256:1"
     hasty.close()

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -255,7 +256,7 @@ def test_an_image_needs_a_node_with_an_engine():
     assert decide(cluster_snapshot(wants_image, images_required=False)).starts
 
 
-def with_container(**needs: bool) -> QueuedJob:
+def with_container(**needs: Any) -> QueuedJob:
     member = MemberDemand(role="worker", count=1, devices=1, image=True, **needs)
     return replace(queued_job(1), demand=Demand(members=(member,)))
 
