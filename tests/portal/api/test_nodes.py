@@ -526,3 +526,23 @@ def test_a_node_shows_its_gpus_to_managers_and_their_conditions_to_all(api: Any)
     assert (seen["device"], seen["code"], seen["action"]) == (2, "xid-application", "note")
     assert seen["detail"] == "Xid 31: name=train"
     assert [one["detail"] for one in little["conditions"]] == [""]
+
+
+def test_the_interface_of_gangs_is_set_and_validated(
+    api: Any, problem: Callable[..., Any]
+) -> None:
+    url = f"{URL}{Node.objects.get(name='node-1').pk}/"
+
+    changed = api("root").patch(url, {"data_interface": "ib0"}).json()
+    body = problem(api("root").patch(url, {"data_interface": "ib0; reboot"}), 400)
+
+    assert changed["data_interface"] == "ib0"
+    assert body["errors"][0]["field"] == "data_interface"
+    assert "such as ib0" in body["errors"][0]["remedy"]
+
+
+def test_only_admins_read_the_key_that_nodes_authorize(
+    api: Any, problem: Callable[..., Any]
+) -> None:
+    assert api("root").get(f"{URL}portal-key/").json().keys() == {"public_key"}
+    problem(api("alice").get(f"{URL}portal-key/"), 403)

@@ -400,7 +400,7 @@ def test_the_tables_of_refusals_cover_every_field_of_the_form() -> None:
     covered = {field for field, *_ in (*REFUSED, *REFUSED_KEYS)}
 
     assert set(AddForm.base_fields) == covered
-    others = {"version", "dedicated_to", "visible_paths", "job_network"}
+    others = {"version", "dedicated_to", "visible_paths", "job_network", "data_interface"}
     assert set(EditForm.base_fields) - covered == others
 
 
@@ -576,6 +576,26 @@ def test_the_network_of_jobs_is_set_in_the_form_and_shown_with_what_the_node_can
     assert (node.job_network, node.plain_network) == ("isolated", "isolated")
     changed = AuditEntry.objects.unscoped().filter(action="node.update").latest("id")
     assert changed.after["job_network"] == "isolated"
+
+
+def test_the_interface_of_gangs_is_set_on_the_page_of_the_node(root: Client) -> None:
+    node = Node.objects.get(name="node-1")
+    interfaces = [{"name": "ib0", "address": "10.9.0.1/24", "speed": 200_000}]
+    found = {"interfaces": interfaces, "infiniband": ["mlx5_0"]}
+    Node.objects.filter(pk=node.pk).update(inventory=found)
+    values = {"host": node.host, "port": node.port, "user": node.user, "version": node.version}
+
+    before = words_of(read(root, f"/nodes/{node.pk}/"))
+    wrong = root.post(f"/nodes/{node.pk}/edit/", {**values, "data_interface": "a b"})
+    root.post(f"/nodes/{node.pk}/edit/", {**values, "data_interface": "ib0"})
+
+    assert "ib0 10.9.0.1/24 (200000 Mbit/s)" in before
+    assert "InfiniBand: mlx5_0" in before
+    assert "the fastest interface that the nodes of a gang share" in before
+    assert wrong.status_code == 422
+    assert "such as ib0" in wrong.content.decode()
+    node.refresh_from_db()
+    assert node.data_interface == "ib0"
 
 
 def test_the_minimum_level_of_the_cluster_is_set_on_the_list(root: Client, stage: Stage) -> None:
