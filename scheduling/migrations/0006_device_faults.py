@@ -15,7 +15,7 @@ def split_reasons(apps, schema_editor):
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scheduling', '0004_device_identity'),
+        ('scheduling', '0005_device_identity'),
     ]
 
     operations = [
