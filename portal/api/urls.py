@@ -22,6 +22,7 @@ from portal.api.rules import (
     PriorityClassViewSet,
 )
 from portal.api.saved import ArchiveViewSet, SavedViewSet, TemplateViewSet
+from portal.api.storages import StorageViewSet
 from portal.api.sweeps import SweepViewSet
 from portal.api.tenants import JobLimitViewSet, TenantViewSet
 from portal.api.tokens import PasswordLinkViewSet, TokenViewSet
@@ -39,6 +40,7 @@ class SchemaView(SpectacularAPIView):
 RESOURCES: tuple[type[ApiViewSet], ...] = (
     JobViewSet,
     NodeViewSet,
+    StorageViewSet,
     VirtualClusterViewSet,
     TenantViewSet,
     MemberViewSet,

@@ -30,8 +30,8 @@ from scheduling.clusters.queries.nodes import NodeDetail, NodeRow, list_nodes, n
 from scheduling.clusters.services.cluster_rules import cluster_rules
 from tenants.roles import Permission
 from tessera.isolation import LEVELS, PLAIN_LEVELS
-from workers.services.telemetry import current_readings
 from workers.conf import worker_settings
+from workers.services.telemetry import current_readings
 
 MOST_ROWS: Final = 50
 STATES: Final = ("ready", "suspect", "down", "cordoned", "draining")

@@ -24,6 +24,7 @@ Kind = Literal[
     "lines",
     "counts",
     "rules",
+    "storages",
     "flag",
     "gang",
 ]
@@ -34,6 +35,8 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,12}(\.[0-9]{1,6})?")
 _RULE: Final = re.compile(r"\s*([a-z-]+)\s*(?:\(([^()]*)\))?\s*:\s*(.*)")
 _ROLE_FIELD: Final = re.compile(r"roles\.([a-z][a-z0-9-]{0,31})\.")
 FIRST_ROLE: Final = "worker"
+NO_STORAGES: Final = "none"
+"""The text of an empty list of storages; an empty text means the defaults."""
 # Default of a choice without an empty value while the document does not have it.
 _CHOSEN: Final = {"class": "guaranteed", "within": "node"}
 LABELS: Final = {
@@ -69,6 +72,7 @@ LABELS: Final = {
     "elastic.total_steps": gettext_lazy("Total steps"),
     "elastic.epochs": gettext_lazy("Epochs"),
     "checkpoint_dir": gettext_lazy("Checkpoint directory"),
+    "storage": gettext_lazy("Storages"),
     "notify.on": gettext_lazy("E-mail on events"),
     "notify.to": gettext_lazy("Additional recipients"),
     "idle_policy": gettext_lazy("Idle policy"),
@@ -141,6 +145,7 @@ JOB_FIELDS: Final = (
     FieldPath(keys=("elastic", "max_local_batch"), kind="integer"),
     FieldPath(keys=("elastic", "total_steps"), kind="integer"),
     FieldPath(keys=("elastic", "epochs"), kind="integer"),
+    FieldPath(keys=("storage",), kind="storages"),
     FieldPath(keys=("checkpoint_dir",)),
     FieldPath(keys=("notify", "on"), kind="names"),
     FieldPath(keys=("notify", "to"), kind="names"),
@@ -289,7 +294,8 @@ def _shown(value: object, kind: Kind) -> str | bool:
     if kind == "rules":
         return "\n".join(map(_rule_line, value)) if isinstance(value, list) else str(value)
     if isinstance(value, list):
-        return ", ".join(str(item) for item in value)
+        words = ", ".join(map(_storage_word if kind == "storages" else str, value))
+        return words or (NO_STORAGES if kind == "storages" else "")
     return "" if isinstance(value, Mapping) else "false" if value is False else str(value)
 
 
@@ -306,6 +312,7 @@ def _read(text: str | bool, kind: Kind) -> object:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     readers: Mapping[str, Callable[[], object]] = {
         "rules": lambda: [_as_rule(line) for line in text.split("\n") if line.strip()],
+        "storages": lambda: [] if text == NO_STORAGES else [_as_storage(part) for part in parts],
         "numbers": lambda: [_as_number(part) for part in parts],
         "names": lambda: parts,
         "lines": lambda: _as_mapping(text),
@@ -313,6 +320,26 @@ def _read(text: str | bool, kind: Kind) -> object:
         "gang": lambda: False if text == "false" else text,
     }
     return readers[kind]() if kind in readers else text
+
+
+def _storage_word(storage: object) -> str:
+    """Format a storage as ``name``, or with ``:/mount`` and ``:ro`` or ``:rw`` where given."""
+    if not isinstance(storage, Mapping):
+        return str(storage)
+    words = [storage.get("name", ""), storage.get("mount") or ""]
+    words.append({True: "ro", False: "rw"}.get(storage.get("read_only"), ""))  # type: ignore[arg-type]
+    return ":".join(str(word) for word in words if word)
+
+
+def _as_storage(text: str) -> object:
+    name, *words = text.split(":")
+    found: dict[str, object] = {"name": name}
+    for word in words:
+        if word in ("ro", "rw"):
+            found["read_only"] = word == "ro"
+        else:
+            found["mount"] = word
+    return found if words else name
 
 
 def _rule_line(rule: object) -> str:

@@ -8,6 +8,7 @@ from scheduling.core.cells import ClusterSpec
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.policy_interface import NO_FACTS, PLAIN_TERMS, Facts, Terms
 from scheduling.core.reasons import Reason
+from scheduling.core.storages import StorageFacts
 from tessera.isolation import NONE, USER
 
 
@@ -208,6 +209,7 @@ class ClusterSnapshot:
         ports_left: number of free ports; None if not counted.
         device_memory: bytes of the smallest device of each type that reports it; only if policies
             use more than gangs and arrivals.
+        storages: facts of the storages by name.
     """
 
     now: float
@@ -225,6 +227,7 @@ class ClusterSnapshot:
     known: Mapping[int, JobFacts] = field(default_factory=dict)
     ports_left: int | None = None
     device_memory: Mapping[str, int] = field(default_factory=dict)
+    storages: Mapping[str, StorageFacts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

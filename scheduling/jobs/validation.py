@@ -20,6 +20,7 @@ from scheduling.core.jobspec import (
     FieldError as SpecFieldError,
 )
 from scheduling.core.messages import sentence
+from scheduling.core.storages import resolved
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.submit_context import SubmitContext
 from scheduling.jobs.validation_faults import faults_of
@@ -109,7 +110,13 @@ def check_spec(
     )
     _check_limit(virtual_cluster, ground)
     priority, job_class = _priority(spec, ground)
-    faults = faults_of(spec, virtual_cluster, job_class, ground)
+    spec, storage_faults = resolved(
+        spec, ground.storages, tenant=virtual_cluster.tenant_id, vc=virtual_cluster.pk
+    )
+    faults = [
+        *faults_of(spec, virtual_cluster, job_class, ground),
+        *map(from_spec_error, storage_faults),
+    ]
     after = _dependencies(spec, viewer, faults)
     InvalidJobError.raise_if([fault for fault in faults if fault.code not in forgiven])
     return ValidatedJob(

@@ -287,6 +287,14 @@ class Client:
         """Change labels, tenants, visible paths or networks of a node."""
         return Node.from_body(self._request("PATCH", f"nodes/{node_id}/", json=changes))
 
+    def update_storage(self, storage_id: int, changes: Mapping[str, Any]) -> Any:
+        """Change fields of a storage."""
+        return self._request("PATCH", f"storages/{storage_id}/", json=changes)
+
+    def delete_storage(self, storage_id: int) -> None:
+        """Delete a storage that no queued or running job uses."""
+        self._request("DELETE", f"storages/{storage_id}/")
+
     def set_least_isolation(self, level: str, *, virtual_cluster_id: int | None = None) -> Any:
         """Set the minimum isolation level of the cluster, or of one virtual cluster."""
         path = (

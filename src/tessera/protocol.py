@@ -159,13 +159,14 @@ MAX_READ_BYTES = 512 << 10
 
 # Operations
 HELLO, PROBE, TELEMETRY = "hello", "probe", "telemetry"
+STORAGES = "storages"
 PREPARE, GO, CANCEL, STOP, REMOVE = "prepare", "go", "cancel", "stop", "remove"
 RUNS, RENEW, READ, BLOB, TUNE = "runs", "renew", "read", "blob", "tune"
 SAVED, READ_SAVED, PUT_SAVED = "saved", "read-saved", "put-saved"
 OPERATIONS = (
     *(HELLO, PROBE, TELEMETRY, PREPARE, GO, CANCEL, STOP, REMOVE),
     *(RUNS, RENEW, READ, BLOB, TUNE),
-    *(SAVED, READ_SAVED, PUT_SAVED),
+    *(SAVED, READ_SAVED, PUT_SAVED, STORAGES),
 )
 
 # Events
@@ -340,7 +341,7 @@ def checkpoint_dir(node_root: str, spec: RunSpec) -> str:
         node_root: the node's directory ``~/.tessera``.
         spec: a run of the job.
     """
-    if spec.checkpoint_dir and spec.container is None:
+    if spec.checkpoint_dir:
         return checkpoints_in(spec.checkpoint_dir, spec.installation, spec.job_id)
     return checkpoints_of(node_root, spec.installation, spec.job_id)
 

@@ -177,6 +177,13 @@ class ReasonCode(StrEnum):
         "The nodes with room are dedicated to other tenants, or it needs a node of its tenant "
         "alone.",
     )
+    STORAGE_NOT_ON_NODES = _Row(
+        "storage-not-on-nodes",
+        "ReqNodeNotAvail",
+        "",
+        "when a node has it",
+        "A storage of the job is not usable on the nodes, or the job may not use it any more.",
+    )
     BEHIND_HIGHER_PRIORITY = _Row(
         "behind-higher-priority",
         "Priority",
@@ -341,6 +348,14 @@ REASONS: Final[Mapping[str, Template]] = {
         "%(n)s node is dedicated to other tenants, and no other node has room.",
         "%(n)s nodes are dedicated to other tenants, and no other node has room.",
     ),
+    "storage-not-allowed": fixed(
+        "Storage %(name)s does not exist any more, or jobs of %(vc)s may not use it any more."
+    ),
+    "storages-missing": counted(
+        "%(n)s node does not have all storages of the job (%(names)s), and no other node has "
+        "room.",
+        "%(n)s nodes do not have all storages of the job (%(names)s), and no other node has room.",
+    ),
     "node-of-other-tenant": fixed(
         "The job cannot share a node without isolation: node %(node)s belongs to another tenant."
     ),
@@ -422,6 +437,10 @@ REMEDIES: Final[Mapping[str, Template]] = {
     "ask-to-dedicate": fixed(
         "Wait for another node, or ask an admin to dedicate a node to this tenant."
     ),
+    "ask-for-storage": fixed(
+        "Ask an admin to make it available on more nodes (tessera storage list shows where)."
+    ),
+    "omit-storage": fixed("Remove it from storage, or ask an admin for access."),
     "ask-to-reset": fixed("Ask an admin to reset %(nodes)s when no job runs there."),
     "repair-node": fixed("Repair node %(node)s."),
     "submit-again": fixed("Submit it again: a new job avoids no node."),

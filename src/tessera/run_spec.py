@@ -21,6 +21,7 @@ from tessera.isolation import (
     VisiblePath,
     path_problem,
 )
+from tessera.storage import MAX_STORAGES, StorageMount, nested_pairs
 from tessera.wire import USER, Fields, Json, ProtocolError
 
 # A node takes the version before as well: an upgrade finds its runs prepared and running.
@@ -132,6 +133,7 @@ class RunSpec:
         job_network: choice of the own network of a plain job, one of
             ``job_networks.SETTINGS``; by its file if empty.
         disk_bytes: limit of run directory and checkpoints together, 0 for no limit.
+        storage: storages that the job sees at their mount points.
         protocol: version that wrote the spec.
     """
 
@@ -169,6 +171,7 @@ class RunSpec:
     job_network: str = ""
     disk_bytes: int = 0
     gpus: List[str] = field(default_factory=list)
+    storage: List[StorageMount] = field(default_factory=list)
     protocol: int = PROTOCOL_VERSION
 
     def to_json(self) -> Json:
@@ -238,6 +241,7 @@ class RunSpec:
             job_network=take.choice("job_network", "", ("", *job_networks.SETTINGS)),
             disk_bytes=take.integer("disk_bytes", 0, 0, 1 << 60),
             gpus=take.texts("gpus", 4096, 128),
+            storage=_storage(take),
             protocol=version,
         )
         take.finish()
@@ -255,6 +259,7 @@ _DEFAULTS: Dict[str, object] = {
     "job_network": "",
     "disk_bytes": 0,
     "gpus": [],
+    "storage": [],
 }
 
 
@@ -280,6 +285,13 @@ def _visible_paths(take: Fields) -> List[VisiblePath]:
     found = [VisiblePath.from_json(item) for item in items]
     if len({visible.path for visible in found}) < len(found):
         raise take.refuse("visible_paths", "must contain each path at most once")
+    return found
+
+
+def _storage(take: Fields) -> List[StorageMount]:
+    found = [StorageMount.from_json(item) for item in take.items("storage", MAX_STORAGES)]
+    if any(nested_pairs(one.mount for one in found)):
+        raise take.refuse("storage", "must have mount points that do not contain each other")
     return found
 
 

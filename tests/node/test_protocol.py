@@ -22,6 +22,7 @@ from tessera.protocol import (
     RunStatus,
     VisiblePath,
 )
+from tessera.storage import StorageMount
 
 ATTEMPT = "0123456789abcdef0123456789abcdef"
 
@@ -65,6 +66,7 @@ def test_a_spec_crosses_the_wire_unchanged(command: str, name: str) -> None:
         {"isolation": "user", "uid": 71_001, "network": "own", "disk_bytes": 1 << 30},
         {"visible_paths": [VisiblePath("/srv/data"), VisiblePath("/srv/scratch", writable=True)]},
         {"visible_paths": [VisiblePath("/srv/saved", checkpoints=True)], "hidden_paths": ["/a/b"]},
+        {"storage": [StorageMount("sets", "nas:/sets", "/data", by_engine=True)]},
     ],
 )
 def test_optional_parts_of_a_spec_cross_the_wire(changes: dict[str, object]) -> None:
@@ -175,7 +177,7 @@ def test_later_fields_of_a_spec_are_left_out_where_they_have_their_defaults() ->
     fields = make_spec().to_json()
 
     later = {"isolation", "uid", "visible_paths", "network", "disk_bytes", "checkpoint_dir"}
-    later.add("hidden_paths")
+    later |= {"hidden_paths", "storage"}
     assert not later & set(fields)
     assert RunSpec.from_json(fields) == make_spec()
     changed = make_spec(uid=71_000).to_json()
@@ -298,6 +300,6 @@ def test_a_secret_whose_name_is_no_file_name_is_refused(name: str) -> None:
 
 
 def test_every_operation_and_phase_has_one_name() -> None:
-    assert len(set(protocol.OPERATIONS)) == len(protocol.OPERATIONS) == 16
+    assert len(set(protocol.OPERATIONS)) == len(protocol.OPERATIONS) == 17
     assert len(set(protocol.PHASES)) == 5
     assert set(protocol.__all__) <= set(vars(protocol))

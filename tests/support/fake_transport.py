@@ -13,6 +13,7 @@ from scheduling.core.charging import NodeClock
 from tessera import protocol
 from tessera.inventory import Device, Inventory, NodeHello
 from tessera.protocol import ExitRecord, RunStatus
+from tessera.storage import StorageProbe
 from workers.transports.base import (
     Chunk,
     DeviceReading,
@@ -192,6 +193,13 @@ class FakeTransport:
             boot_id=self._node.boot_id,
             python="3.11",
         )
+
+    async def storages(self, sources: Sequence[str]) -> list[StorageProbe]:
+        await self._ask("storages")
+        return [
+            StorageProbe(source, path=source, total_bytes=1 << 40, free_bytes=1 << 39)
+            for source in sources
+        ]
 
     async def telemetry(self) -> NodeLoad:
         await self._ask("telemetry")

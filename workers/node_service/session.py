@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from scheduling.clusters.services.storages import sources_to_probe
 from scheduling.enums import MemberStep
 from tenants.clock import estimated_now
 from tessera import protocol
@@ -18,7 +19,16 @@ from workers.node_service.ports import NodeAddress, Service
 from workers.services import logs, reconcile, telemetry
 from workers.services.dispatch import Directive, MemberRef
 from workers.services.logs import path_of
-from workers.services.node_reports import ContactBack, Exited, Lost, Probed, Read, Renewed, Running
+from workers.services.node_reports import (
+    ContactBack,
+    Exited,
+    Lost,
+    Probed,
+    Read,
+    Renewed,
+    Running,
+    StoragesFound,
+)
 from workers.services.reconcile import Finding, KnownMember, RunVerdict
 from workers.signals import telemetry_seen
 from workers.transports.base import NodeEvent, NodeLoad, RefusedError, Transport
@@ -334,11 +344,14 @@ class NodeSession:
     async def _probe(self) -> None:
         try:
             inventory = await self._transport.probe()
+            self._service.post(Probed(node_id=self._node.node_id, inventory=inventory))
+            self._numbers = {}
+            sources = await self._service.read(sources_to_probe)
+            found = await self._transport.storages(sources) if sources else []
         except RefusedError as error:
             log.warning("%s cannot be probed: %s", self._node.name, error)
             return
-        self._service.post(Probed(node_id=self._node.node_id, inventory=inventory))
-        self._numbers = {}
+        self._service.post(StoragesFound(node_id=self._node.node_id, probes=found))
 
     def _probe_soon(self) -> None:
         """Probe the node at once: it isolates jobs less than its last probe found."""

@@ -16,7 +16,12 @@ from scheduling.runs.services.attempts import mark_preparing
 from scheduling.secrets import UnreadableSecretError
 from tessera import protocol
 from workers.conf import WorkerSettings
-from workers.services.preparations import HostIpcError, NoHostNetworkError, Preparations
+from workers.services.preparations import (
+    HostIpcError,
+    NoHostNetworkError,
+    Preparations,
+    StorageNotAllowedError,
+)
 from workers.transports.base import Preparation
 
 log = logging.getLogger(__name__)
@@ -210,7 +215,10 @@ def _prepare(member: Member, rank: MemberRef, preparations: Preparations) -> Dir
         # One job with an invalid preparation must not block all others.
         log.exception("the preparation of %s failed", rank.run_id)
         # The owner reads it: of unexpected errors only the type is shown.
-        foreseen = isinstance(error, (UnreadableSecretError, NoHostNetworkError, HostIpcError))
+        foreseen = isinstance(
+            error,
+            (UnreadableSecretError, NoHostNetworkError, HostIpcError, StorageNotAllowedError),
+        )
         said = str(error) if foreseen else type(error).__name__
         refusal = f"its run cannot be put together: {said}"
         return Directive(kind=DirectiveKind.PREPARE, rank=rank, refusal=refusal)

@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 
 from scheduling.clusters.services import node_contact
 from scheduling.clusters.services.first_node import create_defaults
+from scheduling.clusters.services.storages import record_storages
 from scheduling.core.lifecycle import FailureClass
 from scheduling.core.watching.log_rules import RuleHit
 from scheduling.runs.models import Member
@@ -14,6 +15,7 @@ from scheduling.runs.services import attempts
 from scheduling.runs.services.progress import record_training_events
 from scheduling.watching.services import log_rules
 from tessera.protocol import ExitRecord, Inventory
+from tessera.storage import StorageProbe
 from workers.services import disks, goodput, telemetry
 from workers.services.dispatch import MemberRef
 from workers.services.logs import close_logs, keep_log
@@ -358,6 +360,17 @@ class Probed(NodeReport):
             now=now,
         )
         create_defaults(node_id=self.node_id, now=now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoragesFound(NodeReport):
+    """The probes of storages on a node."""
+
+    probes: Sequence[StorageProbe]
+
+    def write(self, now: datetime) -> None:
+        """Store the probes."""
+        record_storages(node_id=self.node_id, probes=self.probes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,20 +10,24 @@ from django.db.models import OuterRef, Subquery
 
 from scheduling.clusters.models import Device, Node
 from scheduling.clusters.queries.node_isolation import hidden_from_jobs, visible_to
+from scheduling.common.storages import is_mounted_by_engine, storage_rules
 from scheduling.core.jobspec import (
     ArchiveSource,
     ContainerSettings,
     GitSource,
     Ipc,
+    JobSpec,
     RoleSpec,
     parse_stored,
 )
+from scheduling.core.storages import StorageRule
 from scheduling.jobs.models import CHECKPOINT, Job, JobEvent, JobSecret
 from scheduling.runs.models import Attempt, Member
 from scheduling.secrets import unseal
 from tessera import protocol
 from tessera.inventory import BY_CDI_INDEX, BY_DEVICE_REQUEST
-from tessera.isolation import OWN_NETWORK, SHARED_NETWORK
+from tessera.isolation import OWN_NETWORK, SHARED_NETWORK, VisiblePath
+from tessera.storage import StorageMount
 from workers.conf import WorkerSettings
 from workers.services.environment import AttemptGang, GangMember, job_environment
 from workers.services.gang_networks import DataAddress, NodeNetwork, data_addresses
@@ -50,6 +54,16 @@ class HostIpcError(Exception):
         )
 
 
+class StorageNotAllowedError(Exception):
+    """A storage of the job was deleted, or the job may not use it any more."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"storage {name} was deleted, or this job may not use it any more; submit the job"
+            " without it, or ask a cluster admin for access"
+        )
+
+
 class Preparations:
     """Builder of the preparations of several members, whose inputs are read in a few queries."""
 
@@ -59,6 +73,8 @@ class Preparations:
         self._gangs = _gangs(attempts) if attempts else {}
         self._sealed = _sealed({a.job_id for a in attempts.values()}) if attempts else {}
         self._saved = last_saved(attempts.values())
+        uses_storages = any(gang.spec.storage_names for gang in self._gangs.values())
+        self._storages = {rule.name: rule for rule in storage_rules()} if uses_storages else {}
         self._gpus, self._shares = _devices({m.node_id for m in members}) if members else ({}, {})
 
     def of(self, member: Member) -> Preparation:
@@ -67,6 +83,7 @@ class Preparations:
         Raises:
             NoHostNetworkError: the gang needs its nodes' network, and jobs may not have it.
             HostIpcError: the container needs a node of one tenant.
+            StorageNotAllowedError: a storage of the job is not available to it any more.
             UnreadableSecretError: a secret cannot be decrypted.
         """
         gang = self._gangs[member.attempt_id]
@@ -129,6 +146,8 @@ class Preparations:
             ports.insert(0, gang.port)
         cpus, memory = self._share(member, role)
         source = spec.source
+        rules = self._rules_of(job, spec)
+        checkpoints = _checkpoint_directory(spec, rules)
         return protocol.RunSpec(
             run_id=protocol.make_run_id(member.attempt.uid, member.role, member.rank),
             job_id=str(job.pk),
@@ -154,14 +173,28 @@ class Preparations:
             log_cap_bytes=self._settings.log_cap_bytes,
             ports=ports,
             installation=self._settings.installation,
-            checkpoint_dir=spec.checkpoint_dir,
+            checkpoint_dir=checkpoints,
             isolation=member.least_isolation,
             uid=job.tenant.uid,
-            visible_paths=visible_to(member.node.visible_paths, job.tenant_id),
+            visible_paths=[
+                *visible_to(member.node.visible_paths, job.tenant_id),
+                *_checkpoint_paths(rules),
+            ],
             hidden_paths=hidden_from_jobs(member.node.visible_paths),
             network=network,
             job_network=member.node.job_network,
             disk_bytes=self._settings.disk_bytes,
+            storage=[
+                StorageMount(
+                    name=request.name,
+                    source=rules[request.name].source,
+                    mount=request.mount or rules[request.name].mount,
+                    writable=rules[request.name].writable and request.read_only is False,
+                    by_engine=has_container
+                    and is_mounted_by_engine(member.node, rules[request.name].source),
+                )
+                for request in spec.storage or ()
+            ],
             source_git=protocol.GitSource(url=source.url, ref=source.ref)
             if isinstance(source, GitSource)
             else None,
@@ -169,6 +202,22 @@ class Preparations:
             if isinstance(source, ArchiveSource)
             else None,
         )
+
+    def _rules_of(self, job: Job, spec: JobSpec) -> dict[str, StorageRule]:
+        """Return the rules of a job's storages by name.
+
+        Raises:
+            StorageNotAllowedError: one was deleted, or the job may not use it any more.
+        """
+        found = {}
+        for name in spec.storage_names:
+            rule = self._storages.get(name)
+            if rule is None or not rule.serves(job.tenant_id, job.virtual_cluster_id):
+                raise StorageNotAllowedError(name)
+            if rule.checkpoints != (name == spec.checkpoint_dir):
+                raise StorageNotAllowedError(name)
+            found[name] = rule
+        return found
 
     def _container(
         self, member: Member, role: RoleSpec, login: str, settings: ContainerSettings
@@ -227,6 +276,18 @@ class Preparations:
         cpus = role.cpus * part if role.cpus is not None else sum(cpus for cpus, _ in mine)
         memory = role.memory * part if role.memory is not None else sum(size for _, size in mine)
         return float(cpus), int(memory)
+
+
+def _checkpoint_directory(spec: JobSpec, rules: Mapping[str, StorageRule]) -> str:
+    """Return the directory for checkpoints that all nodes share; empty for one of the node."""
+    rule = rules.get(spec.checkpoint_dir)
+    return spec.checkpoint_dir if rule is None else rule.source
+
+
+def _checkpoint_paths(rules: Mapping[str, StorageRule]) -> list[VisiblePath]:
+    return [
+        VisiblePath(rule.source, checkpoints=True) for rule in rules.values() if rule.checkpoints
+    ]
 
 
 def _gangs(attempts: Mapping[int, Attempt]) -> dict[int, AttemptGang]:

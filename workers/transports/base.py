@@ -10,6 +10,7 @@ from scheduling.core.jobspec import NO_SETTINGS, ContainerSettings
 from tessera import protocol
 from tessera.inventory import BY_DEVICE_REQUEST
 from tessera.protocol import Inventory, NodeHello, RunSpec, RunStatus
+from tessera.storage import StorageProbe
 
 
 class TransportError(Exception):
@@ -210,6 +211,9 @@ class Transport(Protocol):
 
     async def probe(self) -> Inventory:
         """Return the node's inventory."""
+
+    async def storages(self, sources: Sequence[str]) -> list[StorageProbe]:
+        """Return the probe of each source of a storage."""
 
     async def telemetry(self) -> NodeLoad:
         """Return the current load."""

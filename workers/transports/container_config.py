@@ -10,6 +10,7 @@ from tessera import protocol
 from tessera.inventory import BY_DEVICE_REQUEST
 from tessera.isolation import OWN_NETWORK, ContainerView
 from tessera.protocol import ContainerRef, NodeHello, RunSpec
+from tessera.storage import StorageMount, split_nfs
 from workers.transports.base import Container, PrepareError
 
 CDI_VENDOR: Final = "nvidia.com/gpu"
@@ -75,12 +76,12 @@ def check_settings(
         PrepareError: the settings are refused; the message has the remedy.
     """
     has_node_ids = not (rights.rootless or rights.remapped)
-    if settings.user is ContainerUser.IMAGE and has_node_ids and view.binds:
+    if settings.user is ContainerUser.IMAGE and has_node_ids and (view.binds or run.storage):
         # Its user has the same id on the node, and could pass for the owner of files there.
         raise PrepareError(
             "image-user-with-paths",
             "container.user: image is not possible here, because the container sees directories of"
-            " the node. Omit container.user, or ask an admin for a rootless engine",
+            " the node or a storage. Omit container.user, or ask an admin for a rootless engine",
             protocol.USER,
         )
     if settings.extra_hosts and rights.podman and run.network == OWN_NETWORK:
@@ -185,7 +186,7 @@ def _mounts(
     takes ``nosuid`` and ``nodev``, and only in the short form, which has no paths with colons.
     """
     root = f"{hello.root}/{protocol.RUNS_DIR}/{run.run_id}"
-    mounts: list[docker.types.Mount] = []
+    mounts = [_exported(one) for one in run.storage if one.by_engine]
     binds: list[str] = []
     for outside, inside, fixed in (
         *protocol.container_mounts(root, hello.bundle, view.checkpoints),
@@ -197,6 +198,24 @@ def _mounts(
             mount = docker.types.Mount(target=inside, source=outside, type="bind", read_only=fixed)
             mounts.append(mount)
     return mounts, binds
+
+
+def _exported(storage: StorageMount) -> docker.types.Mount:
+    """Return a mount of an NFS export by the engine; its anonymous volume goes with the run."""
+    server, export = split_nfs(storage.source)
+    mode = "rw" if storage.writable else "ro"
+    options = {
+        "type": "nfs",
+        "o": f"addr={server.strip('[]')},{mode},nosuid,nodev",
+        "device": f":{export}",
+    }
+    return docker.types.Mount(
+        target=storage.mount,
+        source=None,
+        type="volume",
+        read_only=not storage.writable,
+        driver_config=docker.types.DriverConfig("local", options),
+    )
 
 
 def _network_mode(run: RunSpec) -> str:

@@ -8,6 +8,7 @@ from typing import TypeVar
 from tessera import protocol
 from tessera.isolation import ContainerView
 from tessera.protocol import Inventory, NodeHello, ProtocolError, RunStatus
+from tessera.storage import MAX_SOURCES, StorageProbe
 from tessera.wire import Fields
 from workers.transports.base import Chunk, DeviceReading, MisbehavedError, NodeLoad, Saved
 
@@ -34,6 +35,12 @@ def read_hello(reply: protocol.Json) -> NodeHello:
 def read_inventory(reply: protocol.Json) -> Inventory:
     """Parse the reply to ``probe``."""
     return Inventory.from_json(reply.get("inventory"))
+
+
+def read_storages(reply: protocol.Json) -> list[StorageProbe]:
+    """Parse the reply to ``storages``."""
+    items = Fields(reply, "reply").items("storages", MAX_SOURCES)
+    return [StorageProbe.from_json(item) for item in items]
 
 
 def read_run(reply: protocol.Json) -> RunStatus:

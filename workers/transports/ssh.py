@@ -14,6 +14,7 @@ from scheduling.core.charging import NodeClock
 from tessera import protocol
 from tessera.bundle import Bundle
 from tessera.protocol import Inventory, NodeHello, RunStatus
+from tessera.storage import StorageProbe
 from workers.transports import replies
 from workers.transports.base import (
     Chunk,
@@ -127,6 +128,11 @@ class SshTransport:
     async def probe(self) -> Inventory:
         """Return the node's inventory."""
         return replies.checked(replies.read_inventory, await self._ask(protocol.PROBE))
+
+    async def storages(self, sources: Sequence[str]) -> list[StorageProbe]:
+        """Return the probe of each source of a storage."""
+        reply = await self._ask(protocol.STORAGES, sources=list(sources))
+        return replies.checked(replies.read_storages, reply)
 
     async def telemetry(self) -> NodeLoad:
         """Return the current load."""

@@ -34,7 +34,8 @@ class Node(models.Model):
     applies. ``plain_network`` and ``container_network`` are the networks of such jobs and
     containers; they are empty if unknown. ``has_rdma`` is true if its containers can get
     InfiniBand devices. ``data_interface`` names the network interface for traffic between the
-    members of a gang; if it is empty, the fastest common one is used.
+    members of a gang; if it is empty, the fastest common one is used. ``storages``
+    has the last probe of each source of a storage, by source.
     """
 
     name = models.CharField(max_length=63)
@@ -63,6 +64,7 @@ class Node(models.Model):
     job_network = models.CharField(max_length=16, blank=True, default="")
     plain_network = models.CharField(max_length=16, blank=True, default="")
     container_network = models.CharField(max_length=16, blank=True, default="")
+    storages = models.JSONField(default=dict, blank=True)
     cpus = models.FloatField(default=0)
     memory_bytes = models.BigIntegerField(default=0)
     boot_id = models.CharField(max_length=64, blank=True)
@@ -102,6 +104,37 @@ class Node(models.Model):
             ),
             models.UniqueConstraint(
                 fields=["host", "port"], condition=~Q(host=""), name="node_one_per_address"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Storage(models.Model):
+    """A storage that jobs mount by name; ``core.storages.StorageRule`` describes its columns.
+
+    ``tenants``, ``vcs`` and ``defaults`` are lists of IDs. Only storages for checkpoints have no
+    mount point.
+    """
+
+    name = models.CharField(max_length=40, unique=True)
+    source = models.CharField(max_length=1300)
+    mount = models.CharField(max_length=1024, blank=True)
+    writable = models.BooleanField(default=False)
+    checkpoints = models.BooleanField(default=False)
+    tenants = models.JSONField(default=list, blank=True)
+    vcs = models.JSONField(default=list, blank=True)
+    defaults = models.JSONField(default=list, blank=True)
+    note = models.CharField(max_length=500, blank=True)
+    created_at = models.DateTimeField()
+    version = models.PositiveIntegerField(default=1)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.CheckConstraint(
+                condition=~Q(mount="") | Q(checkpoints=True), name="storage_has_a_mount_point"
             ),
         ]
 

@@ -233,10 +233,11 @@ def _problem(path: object, writable: object, checkpoints: object) -> str:
         return "path must be a string, and writable and checkpoints true or false"
     if writable and checkpoints:
         return "must be either writable or for checkpoints"
-    return _problem_of_place(path)
+    return place_problem(path)
 
 
-def _problem_of_place(path: str) -> str:
+def place_problem(path: str) -> str:
+    """Return the reason why no job may see a path of a node; empty if jobs may."""
     if len(path.encode()) > MAX_PATH_BYTES:
         return f"must have at most {MAX_PATH_BYTES} bytes"
     problem = path_problem(path)

@@ -24,6 +24,7 @@ from scheduling.core.jobspec.values import (
     JobSpec,
     Retries,
     RoleSpec,
+    StorageRequest,
     Within,
 )
 
@@ -53,6 +54,7 @@ __all__ = [
     "MemberDemand",
     "Retries",
     "RoleSpec",
+    "StorageRequest",
     "Within",
     "demand",
     "fields_table",

@@ -25,6 +25,7 @@ class MemberDemand:
         ports: number of ports of each instance.
         rdma: whether it requires a node with InfiniBand.
         host_ipc: whether it requires a node that is dedicated to its tenant alone.
+        storages: names of the storages of the job.
     """
 
     role: str
@@ -39,6 +40,7 @@ class MemberDemand:
     ports: int = 0
     rdma: bool = False
     host_ipc: bool = False
+    storages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,11 @@ class Demand:
     def memory(self) -> int:
         """Explicitly requested memory of all instances in bytes."""
         return sum(member.count * (member.memory or 0) for member in self.members)
+
+    @property
+    def storages(self) -> tuple[str, ...]:
+        """Names of the storages of its members."""
+        return tuple(sorted({name for member in self.members for name in member.storages}))
 
     @property
     def needs_image(self) -> bool:
@@ -121,14 +128,18 @@ def demand(spec: JobSpec) -> Demand:
                 ports=sum(role.ports.values()),
                 rdma=role.container.rdma,
                 host_ipc=role.container.ipc is Ipc.HOST,
+                storages=spec.storage_names,
             )
             for name, role in spec.roles.items()
         )
     )
 
 
-def _rare(member: MemberDemand) -> tuple[str | int | None, ...]:
+def _rare(member: MemberDemand) -> tuple[str | int | list[str] | None, ...]:
     """Return the rarely used fields, which most jobs and older rows omit."""
+    if member.storages:
+        rights = member.rdma, member.host_ipc
+        return member.pinned_cell, member.ports, *rights, list(member.storages)
     if member.rdma or member.host_ipc:
         return member.pinned_cell, member.ports, member.rdma, member.host_ipc
     if member.ports:
@@ -138,10 +149,10 @@ def _rare(member: MemberDemand) -> tuple[str | int | None, ...]:
 
 def _member(row: Sequence[Any]) -> MemberDemand:
     role, count, devices, device_types, within, cpus, memory, image, *rare = row
-    if len(rare) not in (0, 1, 2, 4):
+    if len(rare) not in (0, 1, 2, 4, 5):
         raise ValueError(f"{len(row)} parts of a member")
-    defaults: list[Any] = [None, 0, False, False]
-    pinned_cell, ports, rdma, host_ipc = [*rare, *defaults[len(rare) :]]
+    defaults: list[Any] = [None, 0, False, False, ()]
+    pinned_cell, ports, rdma, host_ipc, storages = [*rare, *defaults[len(rare) :]]
     return MemberDemand(
         role=role,
         count=count,
@@ -155,4 +166,5 @@ def _member(row: Sequence[Any]) -> MemberDemand:
         ports=int(ports),
         rdma=bool(rdma),
         host_ipc=bool(host_ipc),
+        storages=tuple(storages),
     )

@@ -19,6 +19,7 @@ from scheduling.core.jobspec.scalars import (
     read_note,
 )
 from scheduling.core.jobspec.source import SOURCE_FIELDS, read_source
+from scheduling.core.jobspec.storage_fields import STORAGE_FIELD, read_storage_name
 from scheduling.core.jobspec.table import (
     AMOUNT,
     OBJECT,
@@ -34,6 +35,7 @@ from scheduling.core.jobspec.table import (
 from scheduling.core.jobspec.values import SCHEMA_VERSION, Compat, JobClass, JobInstance, RoleSpec
 from scheduling.core.jobspec.watching import WATCH_FIELDS
 from scheduling.core.messages import sentence
+from tessera.storage import SYSTEM_DIRECTORIES
 
 COMPAT_FORMATS: Final = ("openpai", "slurm", "dstack", "skypilot")
 MAX_ROLES: Final = 32
@@ -129,22 +131,19 @@ def _role_names(value: object, place: DocumentPlace) -> Mapping[str, str]:
     )
 
 
-_SYSTEM: Final = {
-    *("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32"),
-    *("proc", "root", "run", "sbin", "snap", "sys", "usr", "var"),
-}
-"""Directories below / that are refused for checkpoints, even if the job's account can write."""
-
-
 def _shared_directory(value: object, place: DocumentPlace) -> str:
     remedy = sentence("write-path")
+    if isinstance(value, str) and "/" not in value:
+        return read_storage_name(value)
     text = read_matching(value, _PATH, remedy)
     if len(text) > LONGEST_PATH or ".." in text.split("/"):
         raise RefusalError(sentence("not-path"), remedy)
     path = text.rstrip("/") or "/"
     steps = [step for step in path.split("/") if step]
     is_stored = place.redacted  # jobs that were accepted before this rule keep their path
-    is_reserved = not steps or steps[0] in _SYSTEM or any(step[0] == "." for step in steps)
+    is_reserved = (
+        not steps or steps[0] in SYSTEM_DIRECTORIES or any(step[0] == "." for step in steps)
+    )
     if is_reserved and not is_stored:
         raise RefusalError(sentence("system-directory"), remedy)
     return path
@@ -367,14 +366,15 @@ JOB_FIELDS: Final = (
     ),
     Field(
         name="checkpoint_dir",
-        type="path",
-        default="on the node",
-        help="Directory that all nodes share and that an admin has declared for checkpoints. Each "
-        "job has its own directory in it. Not for containers. If omitted, checkpoints are stored "
-        "on the node, and the portal copies them to the next node.",
+        type="path, or name of a storage",
+        default="that of the virtual cluster, else on the node",
+        help="Storage for checkpoints, or directory that all nodes share and that an admin has "
+        "declared for checkpoints. Each job has its own directory in it. On the node, the portal "
+        "copies checkpoints to the next node.",
         read=_shared_directory,
         schema=text_schema(LONGEST_PATH),
     ),
+    STORAGE_FIELD,
     Field(
         name="deadline",
         type="ISO 8601 with offset",

@@ -82,7 +82,6 @@ def _check_job(given: Mapping[str, Any], place: DocumentPlace) -> None:
     _check_part(given, place)
     _check_pins(given, place)
     _check_elastic(given, place)
-    _check_checkpoints(given, place)
     _check_ports(given, place)
     _check_rdma(given, place)
     compat = given.get("compat")
@@ -112,18 +111,6 @@ def _check_ports(given: Mapping[str, Any], place: DocumentPlace) -> None:
             sentence("too-many-ports", total=total),
             sentence("use-fewer-ports", most=MAX_PORTS),
             "out-of-range",
-        )
-
-
-def _check_checkpoints(given: Mapping[str, Any], place: DocumentPlace) -> None:
-    """Refuse a checkpoint directory with an image: containers see no other node directories."""
-    shared = given.get("checkpoint_dir", "")
-    if shared and any(role and role.image for role in given.get("roles", {}).values()):
-        place.child("checkpoint_dir").refuse(
-            shared,
-            sentence("needs-job-without-image"),
-            sentence("omit-checkpoint-dir"),
-            "conflict",
         )
 
 

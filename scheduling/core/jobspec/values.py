@@ -113,6 +113,20 @@ class ArchiveSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StorageRequest:
+    """A storage that the job mounts.
+
+    Attributes:
+        mount: directory in the job; empty for the default of the storage until the submit.
+        read_only: None for the default of the storage until the submit.
+    """
+
+    name: str
+    mount: str = ""
+    read_only: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
     """Maximum number of retries after failures of each class; -1 for no limit."""
 
@@ -187,7 +201,9 @@ class JobSpec:
         part: position of this instance, if it was split from a job without a gang.
         compat: conventions of another system.
         elastic: sizes at which it may run; None for the requested size only.
-        checkpoint_dir: checkpoint directory that all nodes share; empty for one of the node.
+        checkpoint_dir: checkpoint directory that all nodes share, as a path or the name of a
+            storage; empty for one of the node.
+        storage: storages that it mounts; None until the submit adds those of the virtual cluster.
         deadline: deadline for policies that support deadlines, in UTC.
         notify: mail settings; None for the owner's settings for all jobs.
         idle_policy: action if its devices are idle; None for that of the virtual cluster.
@@ -213,6 +229,7 @@ class JobSpec:
     compat: Compat | None = None
     elastic: Elastic | None = None
     checkpoint_dir: str = ""
+    storage: tuple[StorageRequest, ...] | None = None
     deadline: datetime | None = None
     notify: Notify | None = None
     idle_policy: IdlePolicy | None = None
@@ -221,6 +238,13 @@ class JobSpec:
     def __post_init__(self) -> None:
         object.__setattr__(self, "roles", frozen(self.roles))
         object.__setattr__(self, "labels", frozen(self.labels))
+
+    @property
+    def storage_names(self) -> tuple[str, ...]:
+        """Names of all storages that it uses, also of that for its checkpoints."""
+        named = self.checkpoint_dir and not self.checkpoint_dir.startswith("/")
+        own = (self.checkpoint_dir,) if named else ()
+        return tuple(sorted({request.name for request in self.storage or ()} | {*own}))
 
     def secrets(self) -> dict[str, dict[str, str]]:
         """Return the secrets by role and name, to be stored separately from the specification."""
@@ -273,6 +297,7 @@ class JobSpec:
             "compat": _compat_document(spec.compat),
             "elastic": spec.elastic.to_json() if spec.elastic else None,
             "checkpoint_dir": spec.checkpoint_dir or None,
+            "storage": _storage_document(spec.storage),
             "deadline": _instant(spec.deadline),
             "notify": spec.notify.to_json() if spec.notify else None,
             "idle_policy": idle_policy_document(spec.idle_policy) if spec.idle_policy else None,
@@ -328,6 +353,19 @@ def _compat_document(compat: Compat | None) -> dict[str, Any] | None:
         return None
     names = {"role_names": dict(compat.role_names)} if compat.role_names else {}
     return {"format": compat.format, **names}
+
+
+def _storage_document(storage: tuple[StorageRequest, ...] | None) -> list[dict[str, Any]] | None:
+    if storage is None:
+        return None
+    return [
+        {
+            "name": request.name,
+            **({"mount": request.mount} if request.mount else {}),
+            **({} if request.read_only is None else {"read_only": request.read_only}),
+        }
+        for request in storage
+    ]
 
 
 def _instant(moment: datetime | None) -> str | None:

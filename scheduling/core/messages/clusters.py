@@ -22,6 +22,29 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "give-stop-after": fixed("Give at least 5 minutes more than warn_after, in seconds, or null."),
     "give-classes": fixed("Give names of priority classes."),
     "use-boolean": fixed("Use true or false."),
+    "not-field-of-storage": fixed("This is not a valid value for a storage."),
+    "storage-not-found": fixed("Storage not found, or you may not use it."),
+    "storage-exists": fixed("A storage named %(name)s already exists."),
+    "jobs-use-storage": counted(
+        "%(n)s queued or running job uses storage %(name)s.",
+        "%(n)s queued or running jobs use storage %(name)s.",
+    ),
+    "stop-jobs-of-storage": fixed("Wait until the jobs end, or stop them."),
+    "name-known-one": fixed("Use the name of an existing one."),
+    "omit-mount": fixed("Leave the mount point of a storage for checkpoints empty."),
+    "use-mounted-path": fixed(
+        "Use the directory at which the nodes mount it: checkpoints need it on the node."
+    ),
+    "give-mount": fixed("Give a default mount point, such as /data."),
+    "default-needs-access": fixed("Give this virtual cluster or its tenant access first."),
+    "source-conflicts": fixed("The source contains that of storage %(name)s, or is inside it."),
+    "use-source-apart": fixed(
+        "Use a directory apart from it: a job could replace the inner directory by a link."
+    ),
+    "second-checkpoint-store": fixed(
+        "Storage %(name)s is already the default for checkpoints of one of these virtual clusters."
+    ),
+    "remove-other-default": fixed("Remove the virtual cluster from that storage first."),
     "not-field-of-idle-policy": fixed("This is not a valid %(name)s of an idle policy."),
     "cluster-archived": fixed("A virtual cluster named %(name)s was archived."),
     "name-tenant": fixed("Give the name of an existing tenant."),

@@ -35,7 +35,32 @@ SPECS: Final[Mapping[str, Template]] = {
         "letter, such as worker."
     ),
     "write-job-id": fixed("Write the id of a job, a whole number."),
-    "write-path": fixed("Write an absolute path without .., such as /shared/checkpoints."),
+    "write-path": fixed(
+        "Write an absolute path without .., such as /shared/checkpoints, or the name of a storage."
+    ),
+    "not-storages": fixed("is not a list of storages, or has too many."),
+    "write-storages": fixed(
+        "Write at most %(most)s storages, such as [{name: datasets, mount: /data}]."
+    ),
+    "write-storage-name": fixed(
+        "Write the name of a storage, of at most 40 characters of a-z, 0-9 and -."
+    ),
+    "not-mount": fixed("is not a valid mount point."),
+    "write-mount": fixed(
+        "Write an absolute path without .., outside directories of the system and of the job, "
+        "such as /data."
+    ),
+    "mounts-conflict": fixed("is inside or equal to mount point %(other)s."),
+    "use-another-mount": fixed("Use another mount point."),
+    "help-storage-name": fixed("Name of the storage."),
+    "no-such-storage": fixed(
+        "The storage does not exist, or jobs of this virtual cluster may not use it."
+    ),
+    "no-storages-yet": fixed(
+        "Omit it, or ask a cluster admin for a storage that this virtual cluster may use."
+    ),
+    "storage-read-only": fixed("Storage %(name)s is read-only."),
+    "omit-read-only": fixed("Omit read_only, or use read_only: true."),
     "no-role": fixed("does not name a role."),
     "give-role": fixed("Give at least one role."),
     "too-many-instances": fixed("has %(total)s instances in total."),
@@ -50,8 +75,6 @@ SPECS: Final[Mapping[str, Template]] = {
     "rank-too-high": fixed("must be below size."),
     "too-many-ports": fixed("has %(total)s ports in total."),
     "use-fewer-ports": fixed("Use at most %(most)s ports for all instances together."),
-    "needs-job-without-image": fixed("requires a job without an image."),
-    "omit-checkpoint-dir": fixed("Omit it: the portal copies checkpoints from node to node."),
     "omit-elastic": fixed("Omit elastic, or use one role."),
     "needs-job-without-gang": fixed("requires gang: false."),
     "write-gang-false": fixed("Write gang: false."),

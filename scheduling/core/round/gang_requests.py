@@ -12,7 +12,8 @@ from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
 from scheduling.core.messages import message
 from scheduling.core.reasons import Reason
 from scheduling.core.values import ClusterSnapshot, HoldingJob, NodeFacts, QueuedJob, VcFacts
-from tessera.isolation import CONTAINER, LEVELS, at_least
+from tessera.isolation import CONTAINER, LEVELS, NONE, at_least
+from tessera.messages import Listing
 from tessera.reasons import ReasonCode
 
 OPPORTUNISTIC_PRIORITY = -1
@@ -179,7 +180,7 @@ def barred_nodes(nodes: Iterable[NodeFacts], vcs: Iterable[VcFacts]) -> dict[str
 
 
 def restriction_of(job: QueuedJob, vc: VcFacts, snapshot: ClusterSnapshot) -> Restriction:
-    """Determine the suitable nodes: containers, processors, memory, isolation, dedication."""
+    """Determine the suitable nodes by containers, shares, isolation, dedication, storages."""
     nodes: Sequence[NodeFacts] = [node for node in snapshot.nodes if node.placeable]
     excluded = set(job.excluded_nodes)
     needs_docker = snapshot.images_required and job.demand.needs_image
@@ -191,6 +192,9 @@ def restriction_of(job: QueuedJob, vc: VcFacts, snapshot: ClusterSnapshot) -> Re
                 unblock=(message("remove-image"),),
             )
         )
+    refused = _refused_storage(job, vc, snapshot)
+    if refused is not None:
+        return Restriction(reason=refused)
     suffices: dict[tuple[float, float], bool] = {}
     for node in nodes:
         share = node.cpus_per_device, node.memory_per_device
@@ -204,7 +208,11 @@ def restriction_of(job: QueuedJob, vc: VcFacts, snapshot: ClusterSnapshot) -> Re
         for node in fitting
         if node.name not in excluded and (node.has_docker or not needs_docker)
     ]
-    rules = [*_below(job, vc, snapshot), *_of_others(job, snapshot)]
+    rules = [
+        *_below(job, vc, snapshot),
+        *_of_others(job, snapshot),
+        *_without_storages(job, snapshot),
+    ]
     if snapshot.images_required:
         rules += _without_rights(job, snapshot)
     found = _restricted(suiting, rules)
@@ -295,6 +303,46 @@ def _without_rights(
                 code=ReasonCode.NODE_DEDICATED,
                 message=message("needs-own-node"),
                 unblock=(message("use-private-ipc"),),
+            ),
+        )
+
+
+def _refused_storage(job: QueuedJob, vc: VcFacts, snapshot: ClusterSnapshot) -> Reason | None:
+    """Return the reason of a job with a storage that it may not use any more, or None."""
+    for name in job.demand.storages:
+        facts = snapshot.storages.get(name)
+        if facts is None or vc.id not in facts.vcs:
+            return Reason(
+                code=ReasonCode.STORAGE_NOT_ON_NODES,
+                message=message("storage-not-allowed", name=name, vc=vc.name),
+                unblock=(message("omit-storage"),),
+            )
+    return None
+
+
+def _without_storages(
+    job: QueuedJob, snapshot: ClusterSnapshot
+) -> Iterator[tuple[frozenset[str], Reason]]:
+    """Yield nodes without a storage of the job, if there are any.
+
+    A node of level none cannot give a plain job a mount point, nor make a storage read-only.
+    """
+    names = job.demand.storages
+    if not names:
+        return
+    plain = is_plain(job.demand, images_required=snapshot.images_required)
+    having = frozenset(node.name for node in snapshot.nodes if not plain or node.isolation != NONE)
+    for name in names:
+        facts = snapshot.storages[name]
+        having &= facts.nodes if plain else facts.nodes | facts.by_engine
+    gone = frozenset(node.name for node in snapshot.nodes) - having
+    if gone:
+        yield (
+            gone,
+            Reason(
+                code=ReasonCode.STORAGE_NOT_ON_NODES,
+                message=message("storages-missing", n=len(gone), names=Listing(names)),
+                unblock=(message("ask-for-storage"),),
             ),
         )
 

@@ -15,6 +15,8 @@ from scheduling.clusters.models import (
     VcQuota,
     VirtualCluster,
 )
+from scheduling.common.storages import storage_rules
+from scheduling.core.storages import StorageRule
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
@@ -160,6 +162,7 @@ class SubmitContext:
         limited: the only virtual clusters that the viewer may use, by tenant ID.
         host_network: whether instances of a gang may use the network of their nodes.
         nodes: the distinct capabilities of nodes.
+        storages: the rules of all storages.
     """
 
     clusters: Mapping[str, VirtualCluster]
@@ -172,6 +175,7 @@ class SubmitContext:
     images_ignored: bool
     host_network: bool = True
     nodes: tuple[NodeKind, ...] = ()
+    storages: tuple[StorageRule, ...] = ()
 
     @property
     def default_priority(self) -> int:
@@ -206,4 +210,5 @@ def read_submit_context(
         images_ignored=images_ignored,
         host_network=host_network,
         nodes=kinds_of_nodes(),
+        storages=storage_rules(),
     )

@@ -21,6 +21,7 @@ from scheduling.clusters.models import (
     VcQuota,
     VirtualCluster,
 )
+from scheduling.common.storages import storage_facts
 from scheduling.core.cells import ClusterSpec, Quota, VcSpec
 from scheduling.core.lifecycle import HOLDING, JobState
 from scheduling.core.round.node_tenancy import stricter
@@ -187,6 +188,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         if curious
         else {},
         ports_left=_ports_left(using),
+        storages=storage_facts(using, {facts.id: facts.tenant for facts, _ in vcs}),
     )
     return Reading(
         snapshot=snapshot,

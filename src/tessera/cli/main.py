@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tessera.cli import importing, job_details, job_limits, jobs, nodes, session, up, vcs
+from tessera.cli import importing, job_details, job_limits, jobs, nodes, session, storages, up, vcs
 from tessera.cli.exits import EXIT_HELP, run_and_exit
 from tessera.cli.output import AsJson, print_json
 from tessera.cli.slurm import commands as slurm
@@ -73,6 +73,7 @@ importing.register(app)
 app.command()(job_details.logs)
 nodes.register(app)
 vcs.register(app)
+storages.register(app)
 job_limits.register(app)
 slurm.register(app)
 

@@ -17,6 +17,7 @@ from tessera.isolation import (
     CONTAINER,
     LEVELS,
     MOST_PROCESSES,
+    NAMESPACE,
     NONE,
     PLAIN_LEVELS,
     RESERVED_UIDS,
@@ -122,15 +123,17 @@ def level_for(root: str, spec: RunSpec) -> str:
     if spec.uid is not None and (spec.uid < LEAST_UID or spec.uid in RESERVED_UIDS):
         raise ProtocolError("bad-uid", f"{spec.uid} is not the user id of a tenant", protocol.NODE)
     levels = tuple(level for level in PLAIN_LEVELS if level != USER or spec.uid is not None)
+    # Without a sandbox, a storage has no mount point, and nothing makes it read-only.
+    least = NAMESPACE if spec.storage and spec.isolation == NONE else spec.isolation
     try:
         declaration(root)
         probes = known(root)
         best = isolation.best_available(probes, of=levels)
-        message = f"the run needs isolation {spec.isolation}; this node offers {best}"
+        message = f"the run needs isolation {least}; this node offers {best}"
     except ProtocolError as error:
         probes, best, message = [], NONE, error.message
     is_offered = any(probe.level == best and probe.available for probe in probes)
-    if is_offered and isolation.at_least(best, spec.isolation):
+    if is_offered and isolation.at_least(best, least):
         return best
     _known.pop(root, None)  # so that repairs of the node need no restart of the session
     raise ProtocolError(isolation.NOT_AVAILABLE, message, protocol.NODE)

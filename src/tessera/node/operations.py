@@ -9,6 +9,7 @@ import time
 from typing import Callable, Dict, Optional
 
 from tessera import protocol
+from tessera.isolation import MAX_PATH_BYTES
 from tessera.node import (
     background,
     checkpoints,
@@ -21,6 +22,7 @@ from tessera.node import (
     prepare,
     probe,
     runner,
+    storages,
     system,
     telemetry,
     tuning,
@@ -39,6 +41,7 @@ from tessera.protocol import (
     RunSpec,
     RunStatus,
 )
+from tessera.storage import MAX_SOURCES
 from tessera.wire import Fields
 
 STATUS_PAGE = 500
@@ -63,6 +66,7 @@ class Operations:
         }
         self._deferred: Dict[str, Callable[[int, Fields], Optional[Json]]] = {
             protocol.PROBE: self._probe,
+            protocol.STORAGES: self._look_at_storages,
             protocol.TELEMETRY: self._take_telemetry,
             protocol.PREPARE: self._prepare,
             protocol.GO: self._go,
@@ -141,6 +145,15 @@ class Operations:
             helped.close()  # another one may be installed by now
             confinement.remember(self._store.root, found.isolation)
             networks.remember(found.networks)
+
+    def _look_at_storages(self, number: int, take: Fields) -> None:
+        sources = take.texts("sources", MAX_SOURCES, MAX_PATH_BYTES)
+        root = self._store.root
+        self._session.work(
+            number,
+            lambda: {"storages": [one.to_json() for one in storages.probe(root, sources)]},
+            lambda outcome: None,
+        )
 
     def _take_telemetry(self, number: int, take: Fields) -> None:
         root = self._store.root

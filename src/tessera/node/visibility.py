@@ -16,7 +16,7 @@ from typing import Iterable, List, NamedTuple, Sequence, Tuple
 
 from tessera import protocol
 from tessera.isolation import ContainerView, VisiblePath, is_within
-from tessera.node import confinement, system
+from tessera.node import confinement, storages, system
 from tessera.node.confinement import Declaration
 from tessera.node.runs import Run
 from tessera.node.sandbox_root import SYSTEM, Bind
@@ -49,8 +49,8 @@ def view_of(root: str, spec: RunSpec, *, with_system: bool) -> View:
         with_system: whether it sees the system's directories, as in a sandbox.
 
     Raises:
-        ProtocolError: a visible path is in the runner's directory, or the node's declaration
-            is malformed.
+        ProtocolError: a visible path is in the runner's directory, a storage is missing or
+            reached by a link, or the node's declaration is malformed.
     """
     declared = confinement.declaration(root)
     hidden = _hidden(root, spec, declared)
@@ -65,6 +65,8 @@ def view_of(root: str, spec: RunSpec, *, with_system: bool) -> View:
             message = f"{bind.target} is in the runner's directory"
             raise ProtocolError("bad-visible-path", message, protocol.NODE)
     binds = [bind._replace(is_exact=True) for bind in found if bind.source not in hidden]
+    storages.check_places(binds, spec)
+    binds += storages.binds_of(root, spec)
     seen = [(bind.source, bind.target) for bind in binds]
     if with_system:
         seen += [(place, place) for place in SYSTEM if _is_real_directory(place)]
@@ -190,7 +192,7 @@ def check_checkpoints(root: str, spec: RunSpec) -> None:
         ProtocolError: the check failed, or the node's declaration is malformed.
     """
     wanted = spec.checkpoint_dir
-    if not wanted or spec.container is not None:
+    if not wanted:
         return
     declared = _declared(spec, confinement.declaration(root))
     tops = [one.path for one in declared if one.checkpoints]
@@ -214,7 +216,7 @@ def make_checkpoints(run: Run, spec: RunSpec) -> str:
     check_checkpoints(run.store.root, spec)
     root = os.path.realpath(run.store.root)
     path = protocol.checkpoint_dir(root, spec)
-    is_shared = bool(spec.checkpoint_dir) and spec.container is None
+    is_shared = bool(spec.checkpoint_dir)
     try:
         found = _made("/" if is_shared else root, path)
     except OSError as error:

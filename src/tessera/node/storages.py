@@ -1,0 +1,199 @@
+"""Probes of storages on this node, and their binds for a run."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import select
+import stat
+import time
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+from tessera import protocol, storage
+from tessera.isolation import is_within
+from tessera.node import kernel, system
+from tessera.node.sandbox_root import Bind
+from tessera.protocol import ProtocolError, RunSpec
+from tessera.storage import StorageMount, StorageProbe
+
+PROBE_SECONDS = 5.0
+LOCKS_DIR = "storage-probes"
+NOT_USABLE = "storage-not-usable"
+_MOUNTS = "/proc/self/mountinfo"
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+_CAUSES = {
+    errno.ENOENT: storage.MISSING,
+    errno.ENOTDIR: storage.NOT_DIRECTORY,
+    errno.EACCES: storage.DENIED,
+    errno.EPERM: storage.DENIED,
+}
+
+
+class _Asked(NamedTuple):
+    """A process that looks at one directory, and the descriptor of its result."""
+
+    source: str
+    path: str
+    pid: int
+    descriptor: int
+
+
+def probe(root: str, sources: Sequence[str], seconds: float = PROBE_SECONDS) -> List[StorageProbe]:
+    """Look at sources, each in a process of its own: a server of NFS may not respond for hours.
+
+    A process that hangs holds a lock, so that no second one looks at the same source.
+
+    Args:
+        root: the node's directory ``~/.tessera``.
+        sources: directories of the node, or exports of NFS.
+        seconds: the longest wait for all of them.
+    """
+    mounted = mounted_exports(system.read_text(_MOUNTS))
+    found: Dict[str, StorageProbe] = {}
+    asked: List[_Asked] = []
+    locks = os.path.join(root, LOCKS_DIR)
+    os.makedirs(locks, mode=0o700, exist_ok=True)
+    for source in sources:
+        path = mounted.get(source, "") if storage.is_nfs(source) else source
+        if not path:
+            found[source] = StorageProbe(source, storage.NOT_MOUNTED)
+            continue
+        name = hashlib.sha256(os.fsencode(source)).hexdigest()[:32]
+        one = _ask(root, source, path, os.path.join(locks, name))
+        if one is None:
+            found[source] = StorageProbe(source, storage.NOT_RESPONDING, path)
+        else:
+            asked.append(one)
+    found.update(_answers(asked, time.monotonic() + seconds))
+    return [found[source] for source in sources]
+
+
+def mounted_exports(mountinfo: str) -> Dict[str, str]:
+    """Return the directory of each mounted NFS export, from the kernel's table of mounts."""
+    found: Dict[str, str] = {}
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        words, types = before.split(" "), after.split(" ")
+        if len(words) > 4 and len(types) > 1 and types[0] in ("nfs", "nfs4"):
+            found.setdefault(_plain(types[1]).rstrip("/"), _plain(words[4]))
+    return found
+
+
+def _plain(text: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match.group(1), 8)), text)
+
+
+def _ask(root: str, source: str, path: str, lock: str) -> Optional[_Asked]:
+    """Fork a process that looks at a path; returns None if an earlier one still does."""
+    held = os.open(lock, os.O_RDWR | os.O_CREAT | system.SAFE_OPEN, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        return None
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writer)
+        os.close(held)  # the lock ends with the process
+        return _Asked(source, path, pid, reader)
+    try:
+        kernel.close_others({writer, held})
+        found = _look(root, source, path)
+        system.write_all(writer, json.dumps(found.to_json()).encode("ascii"))
+    finally:
+        os._exit(0)
+
+
+def _look(root: str, source: str, path: str) -> StorageProbe:
+    if os.path.realpath(path) != path:
+        cause = storage.LINKED if os.path.lexists(path) else storage.MISSING
+        return StorageProbe(source, cause)
+    if is_within(path, os.path.realpath(root)):
+        return StorageProbe(source, storage.RUNNER_DIRECTORY)
+    try:
+        if not stat.S_ISDIR(os.stat(path).st_mode):
+            return StorageProbe(source, storage.NOT_DIRECTORY)
+        figures = os.statvfs(path)
+    except OSError as error:
+        return StorageProbe(source, _CAUSES.get(error.errno or 0, storage.MISSING))
+    return StorageProbe(
+        source,
+        path=path,
+        total_bytes=figures.f_blocks * figures.f_frsize,
+        free_bytes=figures.f_bavail * figures.f_frsize,
+    )
+
+
+def _answers(asked: Sequence[_Asked], until: float) -> Dict[str, StorageProbe]:
+    found: Dict[str, StorageProbe] = {}
+    waiting = {one.descriptor: one for one in asked}
+    while waiting:
+        left = max(until - time.monotonic(), 0.0)
+        ready, _, _ = select.select(list(waiting), [], [], left)
+        for descriptor in ready or list(waiting):
+            one = waiting.pop(descriptor)
+            text = system.read_all(descriptor, 1 << 16) if ready else b""
+            if text:
+                os.waitpid(one.pid, 0)
+            elif not ready:
+                os.close(descriptor)
+            found[one.source] = (
+                StorageProbe.from_json(json.loads(text))
+                if text
+                else StorageProbe(one.source, storage.NOT_RESPONDING, one.path)
+            )
+    return found
+
+
+# -- runs ----------------------------------------------------------------------------------------
+
+
+def binds_of(root: str, spec: RunSpec) -> List[Bind]:
+    """Return the binds of a run's storages, apart from those that the engine mounts.
+
+    Raises:
+        ProtocolError: a storage is missing, or is reached by a link, or is the runner's.
+    """
+    mounted = mounted_exports(system.read_text(_MOUNTS)) if spec.storage else {}
+    found = []
+    for one in spec.storage:
+        if not one.by_engine:
+            path = mounted.get(one.source, "") if storage.is_nfs(one.source) else one.source
+            _check(root, one, path)
+            found.append(Bind(path, one.mount, one.writable, is_exact=True))
+    return found
+
+
+def _check(root: str, one: StorageMount, path: str) -> None:
+    problem = ""
+    if not path or not os.path.isdir(path):
+        problem = "is not a directory of this node"
+    elif os.path.realpath(path) != path:
+        problem = "is reached by a symbolic link"
+    elif is_within(path, os.path.realpath(root)):
+        problem = "is in the runner's directory"
+    if problem:
+        message = f"storage {one.name}: {path or one.source} {problem}"
+        raise ProtocolError(NOT_USABLE, message, protocol.NODE)
+
+
+def check_places(binds: Sequence[Bind], spec: RunSpec) -> None:
+    """Check that no other bind of the run is in a storage, or has one in it.
+
+    Raises:
+        ProtocolError: a mount point conflicts with a visible path of the node.
+    """
+    for one in spec.storage:
+        for bind in binds:
+            if is_within(bind.target, one.mount) or is_within(one.mount, bind.target):
+                message = f"storage {one.name}: {one.mount} conflicts with visible path"
+                raise ProtocolError(
+                    NOT_USABLE,
+                    f"{message} {bind.target} of the node; use another mount point",
+                    protocol.USER,
+                )
