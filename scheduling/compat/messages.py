@@ -88,7 +88,9 @@ _SHARED: Final[Mapping[str, Template]] = {
         "is not set; the job reserves 1 device, because each role has at least 1."
     ),
     "import-no-node-choice": fixed("Jobs cannot choose nodes; use a pinned cell."),
-    "import-volumes": fixed("Volumes are not mounted."),
+    "import-volumes": fixed("Only named volumes are mounted, as the storages of the same names."),
+    "import-mount": fixed("Jobs cannot have this mount point; it is not mounted."),
+    "import-storage": fixed("It becomes storage %(name)s, which an admin must have defined."),
     "import-missing": fixed("is missing."),
     "import-ssh-key": fixed("The portal signs in with its own key; add that key to the host."),
     "import-jump-host": fixed("The portal connects to nodes without a jump host."),

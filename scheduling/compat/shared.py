@@ -10,6 +10,7 @@ from scheduling.compat.messages import phrase
 from scheduling.compat.reading import Report, Section
 from scheduling.core.jobspec.errors import DocumentPlace, RefusalError, kind_of
 from scheduling.core.jobspec.scalars import MIB, TIB
+from tessera.storage import STORAGE_NAME, mount_problem
 
 # Nodes run commands with /bin/sh; the other systems run them with bash.
 BASH_PRELUDE: Final = (
@@ -52,6 +53,30 @@ def read_image(text: str, place: DocumentPlace, report: Report) -> str | None:
         report.warn(place, phrase("import-image-user"))
         name = rest
     return name
+
+
+def read_storage(
+    name: object, mount: str | None, place: DocumentPlace, report: Report
+) -> list[dict[str, Any]]:
+    """Return the storage with a foreign name and mount point; empty if it has no counterpart.
+
+    Names of other systems are in any case and with underscores and dots.
+
+    Args:
+        name: name of a volume or storage in the document.
+        mount: directory in the job; None for the default of the storage.
+        place: place of the value in the document.
+        report: gets what has no counterpart.
+    """
+    own = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") if isinstance(name, str) else ""
+    if not STORAGE_NAME.fullmatch(own):
+        report.leave_out(place, name, phrase("import-volumes"), needed=True)
+        return []
+    if mount is not None and mount_problem(mount.rstrip("/")):
+        report.leave_out(place, mount, phrase("import-mount"), needed=True)
+        return []
+    report.warn(place, phrase("import-storage", name=own))
+    return [{"name": own, **({"mount": mount.rstrip("/")} if mount is not None else {})}]
 
 
 GIB: Final = 1024**3

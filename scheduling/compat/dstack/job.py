@@ -18,6 +18,7 @@ from scheduling.compat.shared import (
     read_hosts,
     read_image,
     read_seconds,
+    read_storage,
     read_variables,
     report_references,
 )
@@ -47,6 +48,7 @@ _PATHS: Paths = (
     (r"^grace_seconds$", "stop_duration"),
     (r"^labels\b", "tags"),
     (r"^source\.git\b.*", "repos"),
+    (r"^storage\b.*", "volumes"),
     (r"^roles\.worker\.instances$", "nodes"),
     (r"^roles\.worker\.device(_type)?s\b.*", "resources.gpu"),
     (r"^roles\.worker\.cpus$", "resources.cpu"),
@@ -117,6 +119,8 @@ def _task(top: Section, context: Context) -> dict[str, Any]:
         spec["source"] = source
     spec["compat"] = {"format": FORMAT}
     spec["roles"] = {"worker": _role(top, context)}
+    if storage := read_volumes(top):
+        spec["storage"] = storage
     report_unsupported(top)
     return spec
 
@@ -332,7 +336,6 @@ _KEYS: Final[dict[str, tuple[bool, Sentence]]] = {
     "termination_idle_time": (False, _CLOUD),
     "pool_name": (False, _CLOUD),
     "backend_options": (False, _CLOUD),
-    "volumes": (True, phrase("import-volumes")),
     "files": (True, phrase("dstack-files")),
     "ports": (False, phrase("dstack-ports")),
     "privileged": (True, phrase("dstack-privileged")),
@@ -349,6 +352,22 @@ _KEYS: Final[dict[str, tuple[bool, Sentence]]] = {
     "model": (True, phrase("dstack-model")),
 }
 _HARMLESS: Final[dict[str, object]] = {"stop_criteria": "all-done", "startup_order": "any"}
+
+
+def read_volumes(top: Section) -> list[dict[str, Any]]:
+    """Return the storages of ``volumes``; volumes of an instance have no counterpart."""
+    found: list[dict[str, Any]] = []
+    for item, place in top.items("volumes"):
+        name, path = None, None
+        if isinstance(item, str):
+            name, _, path = item.partition(":")
+        elif isinstance(item, Mapping):
+            name, path = item.get("name"), item.get("path")
+        if not isinstance(name, str) or not isinstance(path, str) or name.startswith("/"):
+            top.report.leave_out(place, item, phrase("import-volumes"), needed=True)
+            continue
+        found += read_storage(name, path, place, top.report)
+    return found
 
 
 def report_unsupported(top: Section) -> None:

@@ -18,7 +18,7 @@ from scheduling.compat.openpai.roles import (
 )
 from scheduling.compat.reading import Report, Section
 from scheduling.compat.result import Imported, ImportRefusedError
-from scheduling.compat.shared import plain_text
+from scheduling.compat.shared import plain_text, read_storage
 from scheduling.core.jobspec import FieldError, InvalidJobSpecError, parse
 from scheduling.core.jobspec.errors import DocumentPlace, RefusalError
 
@@ -117,7 +117,9 @@ def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
     spec["roles"] = {new: roles[old] for new, old in names.items()}
     spec |= _notify(extras)
     spec["compat"] = _compat(names)
-    _report_unsupported(extras)
+    storage = _read_plugins(extras)
+    if storage:
+        spec["storage"] = storage
     for section in (defaults, extras, top):
         section.finish()
     return spec, names
@@ -280,26 +282,49 @@ def _notify(extras: Section) -> dict[str, Any]:
     return {"notify": {"on": chosen}}
 
 
-def _report_unsupported(extras: Section) -> None:
+def _team_storages(
+    item: Mapping[str, Any], place: DocumentPlace, report: Report
+) -> list[dict[str, Any]]:
+    """Return the storages of the plugin ``teamwise_storage``."""
+    parameters = item.get("parameters")
+    names = parameters.get("storageConfigNames") if isinstance(parameters, Mapping) else None
+    if not isinstance(names, list):
+        report.leave_out(place, item, phrase("openpai-storage"), needed=True)
+        return []
+    there = place.child("parameters").child("storageConfigNames")
+    return [
+        found
+        for index, name in enumerate(names)
+        for found in read_storage(name, None, there.item(index), report)
+    ]
+
+
+def _read_plugins(extras: Section) -> list[dict[str, Any]]:
+    """Return the storages of the runtime plugins, and report the other plugins."""
+    storage: list[dict[str, Any]] = []
     plugins = extras.items("com.microsoft.pai.runtimeplugin")
     for item, place in plugins:
         plugin = item.get("plugin") if isinstance(item, Mapping) else None
+        if plugin == "teamwise_storage":
+            storage += _team_storages(item, place, extras.report)
+            continue
         optional = plugin in ("ssh", "tensorboard")
         words = {
             "ssh": phrase("openpai-ssh"),
             "tensorboard": phrase("openpai-tensorboard"),
-            "teamwise_storage": phrase("openpai-storage"),
             "cmd": phrase("openpai-cmd"),
         }.get(str(plugin), phrase("openpai-plugin"))
         extras.report.leave_out(place, plugin, words, needed=not optional)
     extras.leave_out("submitFrom", phrase("openpai-ignored"), needed=False)
     extras.leave_out("tensorBoard", phrase("openpai-tensorboard"), needed=False)
+    return storage
 
 
 _PATHS: Final = (
     (r"^virtual_cluster\b", "defaults.virtualCluster"),
     (r"^note\b", "description"),
     (r"^retries\.user\b", "jobRetryCount"),
+    (r"^storage\b.*", "extras.com.microsoft.pai.runtimeplugin"),
     (r"^priority\b", "extras.hivedScheduler.jobPriorityClass"),
     (r"\.command$", ".commands"),
     (r"\.image$", ".dockerImage"),

@@ -37,7 +37,7 @@ TABLE: Final = Messages(
         "openpai-role-renamed": fixed("becomes role %(name)s; PAI_* variables keep the old name."),
         "openpai-not-a-role": fixed("is not a task role of this job."),
         "openpai-ssh": fixed("Jobs have no SSH server."),
-        "openpai-storage": fixed("Team storage is not mounted."),
+        "openpai-storage": fixed("Team storage without storageConfigNames is not mounted."),
         "openpai-cmd": fixed("Its commands do not run; write them in commands."),
         "openpai-not-a-class": fixed("is not a valid priority class."),
         "openpai-write-one-of": fixed("Write one of %(names)s."),

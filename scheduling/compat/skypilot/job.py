@@ -9,7 +9,13 @@ from scheduling.compat.documents import parse_document
 from scheduling.compat.importer import Gang, Importer, Member, as_variable
 from scheduling.compat.reading import Paths, Report, Section, finish_translation
 from scheduling.compat.result import Imported
-from scheduling.compat.shared import BASH_PRELUDE, read_hosts, read_secrets, read_variables
+from scheduling.compat.shared import (
+    BASH_PRELUDE,
+    read_hosts,
+    read_secrets,
+    read_storage,
+    read_variables,
+)
 from scheduling.compat.skypilot.messages import TABLE, phrase
 from scheduling.compat.skypilot.resources import Wanted, read_resources
 from scheduling.core.jobspec.errors import DocumentPlace, RefusalError
@@ -18,13 +24,12 @@ from tessera.messages import Sentence
 
 FORMAT: Final = "skypilot"
 _EMPTY: Final = Context()
+_VOLUME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _POOL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
 _TELLING: Final = frozenset({"run", "num_nodes", "resources", "setup", "file_mounts"})
 _ITSELF: Final = phrase("skypilot-settings")
 _REST: Final[dict[str, tuple[bool, Sentence]]] = {
-    "file_mounts": (True, phrase("skypilot-file-mounts")),
     "storage_mounts": (True, phrase("skypilot-buckets")),
-    "volumes": (True, phrase("import-volumes")),
     "service": (True, phrase("skypilot-service")),
     "pool": (True, phrase("skypilot-pool")),
     "inputs": (True, phrase("skypilot-data")),
@@ -38,6 +43,7 @@ _PATHS: Paths = (
     (r"^virtual_cluster$", "resources.infra"),
     (r"^source\.git\b.*", "workdir"),
     (r"^labels\b", "resources.labels"),
+    (r"^storage\b.*", "file_mounts"),
     (r"^roles\.worker\.instances$", "num_nodes"),
     (r"^roles\.worker\.device(_type)?s\b.*", "resources.accelerators"),
     (r"^roles\.worker\.(cpus|memory)$", r"resources.\1"),
@@ -122,12 +128,31 @@ def _task(top: Section, context: Context) -> dict[str, Any]:
         spec["labels"] = wanted.labels
     if source := _workdir(top):
         spec["source"] = source
+    if storage := _storages(top):
+        spec["storage"] = storage
     spec["compat"] = {"format": FORMAT}
     spec["roles"] = {"worker": _role(top, wanted)}
     _config(top)
     for key, (needed, words) in _REST.items():
         top.leave_out(key, words, needed=needed)
     return spec
+
+
+def _storages(top: Section) -> list[dict[str, Any]]:
+    """Return the storages of ``volumes`` and of named ``file_mounts``."""
+    found: list[dict[str, Any]] = []
+    for key in ("volumes", "file_mounts"):
+        if not isinstance(top.peek(key), Mapping):
+            top.leave_out(key, phrase("import-volumes"), needed=True)
+            continue
+        for mount, value, place in top.section(key).entries():
+            name = value.get("name") if isinstance(value, Mapping) else value
+            if isinstance(name, str) and _VOLUME.fullmatch(name):
+                found += read_storage(name, mount, place, top.report)
+            else:
+                words = "skypilot-file-mounts" if key == "file_mounts" else "import-volumes"
+                top.report.leave_out(place, value, phrase(words), needed=True)
+    return found
 
 
 def _config(top: Section) -> None:

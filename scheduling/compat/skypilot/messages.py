@@ -11,7 +11,7 @@ TABLE: Final = Messages(
         "skypilot-settings": fixed("It configures SkyPilot itself."),
         "skypilot-workdir": fixed("Local files are not copied; upload them as an archive."),
         "skypilot-file-mounts": fixed(
-            "Files and buckets are not mounted; upload an archive as the source."
+            "Only storages by name are mounted; upload files as the source archive."
         ),
         "skypilot-buckets": fixed("Buckets are not mounted."),
         "skypilot-service": fixed("Services are not supported; only the task runs."),
