@@ -17,7 +17,7 @@ from tessera.isolation import NONE, USER, VisiblePath
 from tessera.node import confinement, storages, visibility
 from tessera.node.runs import Store
 from tessera.protocol import ContainerRef, ProtocolError
-from tessera.storage import StorageMount, mount_problem, nested_pairs, source_problem
+from tessera.storage import StorageMount, StorageProbe, mount_problem, nested_pairs, source_problem
 
 PARTS = st.sampled_from(["..", ".", "", "data", ".ssh", "a b", "etc", "proc", "x,ro", "é", "-o"])
 
@@ -158,6 +158,16 @@ def test_a_job_sees_storages_at_their_places_and_read_only_ones_are_read_only(
     assert log.endswith("2\n")
     assert (session.home / "out" / "x").exists()
     assert not (session.home / "sets" / "x").exists()
+
+
+def test_a_session_reports_which_sources_its_node_has(place: tuple[str, Session]) -> None:
+    session = place[1]
+    sources = [str(session.home), f"{session.home}/absent", "nas:/sets"]
+
+    reply = session.reply(session.send(protocol.STORAGES, sources=sources))
+
+    causes = [StorageProbe.from_json(one).cause for one in reply["storages"]]
+    assert causes == ["", storage.MISSING, storage.NOT_MOUNTED]
 
 
 def test_a_storage_that_a_link_replaces_is_not_mounted(place: tuple[str, Session]) -> None:

@@ -347,11 +347,11 @@ class NodeSession:
             self._service.post(Probed(node_id=self._node.node_id, inventory=inventory))
             self._numbers = {}
             sources = await self._service.read(sources_to_probe)
-            found = await self._transport.storages(sources) if sources else []
+            if sources:
+                found = await self._transport.storages(sources)
+                self._service.post(StoragesFound(node_id=self._node.node_id, probes=found))
         except RefusedError as error:
             log.warning("%s cannot be probed: %s", self._node.name, error)
-            return
-        self._service.post(StoragesFound(node_id=self._node.node_id, probes=found))
 
     def _probe_soon(self) -> None:
         """Probe the node at once: it isolates jobs less than its last probe found."""

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from django.dispatch import Signal
+from django.utils import timezone
 
-from scheduling.clusters.models import Node
+from scheduling.clusters.models import Node, Storage
 from scheduling.core.lifecycle import JobState
 from scheduling.jobs.models import JobEvent
 from scheduling.watching.models import LogRule
@@ -247,6 +248,18 @@ def test_a_probe_stores_the_devices_of_the_node(world: World) -> None:
     node = Node.objects.get(name="node-1")
     assert (node.cpus, node.boot_id) == (8, "boot-1")
     assert len(node.inventory["devices"]) == 8
+
+
+def test_a_probe_stores_the_storages_that_the_node_has(world: World) -> None:
+    Storage.objects.create(
+        name="sets", source="/srv/sets", mount="/data", created_at=timezone.now()
+    )
+    world.start()
+
+    wait_for(lambda: not Node.objects.filter(storages={}).exists())
+
+    found = Node.objects.get(name="node-1").storages["/srv/sets"]
+    assert (found["cause"], found["total_bytes"]) == ("", 1 << 40)
 
 
 def test_a_node_cannot_speak_about_runs_of_another_node(world: World) -> None:
