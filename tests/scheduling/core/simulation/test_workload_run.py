@@ -226,7 +226,8 @@ def test_a_failure_takes_the_work_since_the_last_checkpoint(checkpoint, lost):
         pass
 
     (record,) = run.records()
-    assert (record.failures, record.lost) == (1, pytest.approx(4 * lost))
+    assert record.failures == 1
+    assert record.lost == pytest.approx(4 * lost)
     assert record.finished == pytest.approx(90.0 + 7.0 + 30.0 + lost)
 
 
