@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -94,7 +94,7 @@ def live_rows(using: str) -> list[LiveJobRow]:
     jobs: QuerySet[Job] = Job.objects.unscoped().using(using).live().order_by()
     texts = {name: Cast(column, TextField()) for name, column in _TEXTS.items()}
     rows = jobs.annotate(**texts).values_list(*LiveJobRow._fields)
-    found = list(map(partial(tuple.__new__, LiveJobRow), rows))
+    found = [LiveJobRow._make(row) for row in rows]
     found.sort(key=itemgetter(0))
     return found
 
