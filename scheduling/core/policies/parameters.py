@@ -141,9 +141,13 @@ def parameter(
     return field(default=default, metadata={_KEY: told})
 
 
-@lru_cache(maxsize=256)
 def parameters_of(policy: type) -> tuple[Parameter, ...]:
     """Return the parameters of a policy's class, in the order of their declaration."""
+    return _declared(policy)
+
+
+@lru_cache(maxsize=256)
+def _declared(policy: type) -> tuple[Parameter, ...]:
     hints = get_type_hints(policy)
     return tuple(
         _parameter(item, hints[item.name]) for item in fields(policy) if _PART not in item.metadata
