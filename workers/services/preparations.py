@@ -256,7 +256,7 @@ class Preparations:
         uuids = self._uuids_of(member)
         if uuids and _gpu_access(member.node) != BY_CDI_INDEX:
             return tuple(uuids)
-        return tuple(str(gpu.index) for gpu in self._own(member))
+        return tuple(str(gpu.driver_index) for gpu in self._own(member))
 
     def _uuids_of(self, member: Member) -> list[str]:
         """Return the UUIDs of the member's GPUs; empty if the node does not know all of them."""
@@ -376,7 +376,7 @@ class _Gpu(NamedTuple):
     """The names of a GPU for drivers: its UUID, and the index that the driver has for it now."""
 
     uuid: str
-    index: int
+    driver_index: int
 
 
 def _devices(
