@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scheduling', '0003_job_search'),
+        ('scheduling', '0007_node_rdma_and_data_interface'),
     ]
 
     operations = [
