@@ -1,6 +1,7 @@
 """The examples really train, alone and together."""
 
 import io
+import json
 import os
 import re
 import shlex
@@ -282,3 +283,36 @@ def test_an_example_is_packed_and_uploaded() -> None:
         assert archive.getnames() == ["digits_numpy.py"]
     assert asked[0].headers["content-type"] == "application/gzip"
     assert asked[0].url.params["name"] == "digits.tar.gz"
+
+
+@pytest.mark.torch
+def test_the_hybrid_example_trains_on_four_processes_and_resumes_on_one(tmp_path: Path) -> None:
+    environment = {
+        "MASTER_ADDR": "127.0.0.1",
+        "WORLD_SIZE": "4",
+        "TESSERA_JOB_CHECKPOINT_DIR": str(tmp_path),
+        "OMP_NUM_THREADS": "1",
+    }
+    port = str(free_port())
+    ranks = [
+        start("hybrid_torch.py", "--steps=21", RANK=str(rank), MASTER_PORT=port, **environment)
+        for rank in range(4)
+    ]
+    outputs = [finish(process, 200) for process in ranks]
+    assert [process.returncode for process in ranks] == [0] * 4, outputs
+    found = losses(outputs[0])
+    assert len(found) == 2
+    assert found[1] < 0.7 * found[0]
+
+    plan = {
+        "version": 1,
+        "stages": [{"first": 0, "last": 6, "data": 1, "tensor": 1}],
+        "micro_batches": 1,
+        "batch": 32,
+    }
+    environment |= {"WORLD_SIZE": "1", "RANK": "0", "TESSERA_JOB_PLAN": json.dumps(plan)}
+    alone = start("hybrid_torch.py", "--steps=41", MASTER_PORT=str(free_port()), **environment)
+    output = finish(alone, 200)
+    assert alone.returncode == 0, output
+    (last,) = losses(output)
+    assert last < found[1]

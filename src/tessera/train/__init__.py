@@ -1,7 +1,7 @@
 """In-job library: reports to Tessera, notices and settings; no effect outside a job.
 
-`LogicalWorkers`, `Feed` and `AdaptiveBatch` need PyTorch, which is imported on their first
-use.
+`LogicalWorkers`, `Feed`, `AdaptiveBatch` and `Hybrid` need PyTorch, which is imported on their
+first use.
 """
 
 from typing import Any
@@ -9,19 +9,25 @@ from typing import Any
 from tessera.train.checkpoints import checkpoint, resume
 from tessera.train.control import notice, should_yield
 from tessera.train.environment import Job, device, job, secret
+from tessera.train.hybrid.plans import ParallelPlan, PlanError, Stage, plan_of_job
 from tessera.train.loop import Loop
 from tessera.train.reports import report
 
 __all__ = [
     "AdaptiveBatch",
     "Feed",
+    "Hybrid",
     "Job",
     "LogicalWorkers",
     "Loop",
+    "ParallelPlan",
+    "PlanError",
+    "Stage",
     "checkpoint",
     "device",
     "job",
     "notice",
+    "plan_of_job",
     "report",
     "resume",
     "secret",
@@ -34,6 +40,10 @@ def __getattr__(name: str) -> Any:
         from tessera.train.adaptive import AdaptiveBatch  # noqa: PLC0415 - imports PyTorch
 
         return AdaptiveBatch
+    if name == "Hybrid":
+        from tessera.train.hybrid.training import Hybrid  # noqa: PLC0415 - imports PyTorch
+
+        return Hybrid
     if name == "LogicalWorkers":
         from tessera.train.logical import LogicalWorkers  # noqa: PLC0415 - imports PyTorch
 

@@ -22,62 +22,30 @@ class ResumeError(ValueError):
     """A checkpoint belongs to another training job than the one to be resumed."""
 
 
-class Elastic(ABC):
-    """A training whose processes may change at each checkpoint.
-
-    Args:
-        model: created with the same seed in all processes, on its device, and not wrapped by DDP.
-        optimizer: optimizer of its parameters.
-        scheduler: scheduler of the learning rate.
-        saver: saver of checkpoints; the job's own if None.
+class Turns(ABC):
+    """The steps of a training, with checkpoints and control files between them.
 
     Attributes:
         done: steps done over the whole training.
-        peers: the processes of the training.
     """
 
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
-        *,
-        scheduler: Any,
-        saver: Optional[Saver],
-    ) -> None:
-        self.model, self.optimizer, self.scheduler = model, optimizer, scheduler
-        named = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
-        if not named:
-            raise ValueError("the model has no parameters to train")
-        self._names = [name for name, _ in named]
-        self._parameters = [one for _, one in named]
-        if self._parameters[0].device.type == "cpu":
-            keep_freed_memory()
-        self.peers = Peers(self._parameters[0].device)
-        self._saver = saver or Saver(leads=self.peers.rank == 0)
+    def __init__(self) -> None:
         self.done = 0
         self._leaving = False
         self._batches: Iterator[Any] = iter(())
         self._worked_seconds = 0.0
 
-    # -- implemented by the kinds of training ----------------------------------------------------
-
     @abstractmethod
     def save(self) -> None:
         """Save a checkpoint at this step; to be called by all processes."""
 
-    @abstractmethod
-    def _take_up(self, state: Mapping[str, Any]) -> None:
-        """Resume from a checkpoint's state."""
-
-    @abstractmethod
     def _open(self) -> None:
         """Start loading batches from the present step on."""
+        return
 
-    @abstractmethod
     def _between(self) -> None:
         """Apply the control plane's settings between two steps."""
-
-    # -- turns -----------------------------------------------------------------------------------
+        return
 
     def _turns(self, is_enough: Callable[[], bool], every: int) -> Iterator[int]:
         """Yield the step numbers; saves checkpoints and reads control files between them."""
@@ -103,6 +71,46 @@ class Elastic(ABC):
         self.done += 1
         self._worked_seconds = time.perf_counter() - began
         return self._worked_seconds
+
+
+class Elastic(Turns):
+    """A training whose processes may change at each checkpoint.
+
+    Args:
+        model: created with the same seed in all processes, on its device, and not wrapped by DDP.
+        optimizer: optimizer of its parameters.
+        scheduler: scheduler of the learning rate.
+        saver: saver of checkpoints; the job's own if None.
+
+    Attributes:
+        peers: the processes of the training.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        scheduler: Any,
+        saver: Optional[Saver],
+    ) -> None:
+        super().__init__()
+        self.model, self.optimizer, self.scheduler = model, optimizer, scheduler
+        named = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
+        if not named:
+            raise ValueError("the model has no parameters to train")
+        self._names = [name for name, _ in named]
+        self._parameters = [one for _, one in named]
+        if self._parameters[0].device.type == "cpu":
+            keep_freed_memory()
+        self.peers = Peers(self._parameters[0].device)
+        self._saver = saver or Saver(leads=self.peers.rank == 0)
+
+    # -- implemented by the kinds of training ----------------------------------------------------
+
+    @abstractmethod
+    def _take_up(self, state: Mapping[str, Any]) -> None:
+        """Resume from a checkpoint's state."""
 
     # -- checkpoints -----------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import io
 import itertools
 import os
 import socket
+from datetime import timedelta
 from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
@@ -25,16 +26,22 @@ class Peers:
     Attributes:
         rank: 0 up to, without, `size`.
         size: number of processes.
+
+    Args:
+        device: device of this process.
+        timeout: limit of an exchange when this creates the group; PyTorch's own if None.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, timeout: Optional[timedelta] = None) -> None:
         is_cuda = device.type == "cuda"
         if is_cuda:
             torch.cuda.set_device(device)  # whose generator belongs to the contexts
         if not distributed.is_initialized() and job().world_size > 1:
             rank = int(os.environ.get("RANK", job().rank))
             backend = "cpu:gloo,cuda:nccl" if is_cuda else "gloo"
-            distributed.init_process_group(backend, rank=rank, world_size=job().world_size)
+            distributed.init_process_group(
+                backend, rank=rank, world_size=job().world_size, timeout=timeout
+            )
         together = distributed.is_initialized()
         self.rank: int = distributed.get_rank() if together else 0
         self.size: int = distributed.get_world_size() if together else 1

@@ -1,0 +1,1 @@
+"""Hybrid parallelism: pipeline, data and tensor parallelism of one training."""
