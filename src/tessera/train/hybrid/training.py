@@ -19,7 +19,7 @@ from tessera.train.elastic import ResumeError, Turns
 from tessera.train.environment import device as device_of_process
 from tessera.train.environment import job
 from tessera.train.hybrid.pipeline import Feed, Groups, Loss, Pipeline
-from tessera.train.hybrid.plans import ParallelPlan, PlanError, Stage, plan_of_job
+from tessera.train.hybrid.plans import ParallelPlan, Place, PlanError, Stage, plan_of_job
 from tessera.train.hybrid.splitting import Split, split_layer
 from tessera.train.hybrid.state import (
     State,
@@ -458,6 +458,9 @@ class _Ties:
             for name in own[1:]:
                 _set_parameter(layers, name, value)
             if group is not None:
+                # Each stage has created the value by itself: that of the first one counts.
+                source = plan.rank_of(Place(stages[0], 0, 0))
+                exchange(distributed.broadcast, value.data, src=source, group=group)
                 self._exchanged.append((value, group))
 
     def is_copy(self, name: str) -> bool:
