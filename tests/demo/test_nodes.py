@@ -200,7 +200,7 @@ async def test_file_transfer_stays_in_the_home_also_through_links(
 
 def test_the_nodes_declare_what_the_probe_can_read() -> None:
     for node in NODES:
-        devices, levels, cpus, memory, _ = read_declaration(declared_devices(node))
+        devices, levels, cpus, memory, *_ = read_declaration(declared_devices(node))
 
         assert levels == ["node", "socket", "pcie", "device"]
         assert {device.type for device in devices} == {node.device_type}

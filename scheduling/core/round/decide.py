@@ -31,7 +31,7 @@ from scheduling.core.round.state import TRIALS, RoundState
 from scheduling.core.values import ClusterSnapshot, QueuedJob, RoundResult
 from tessera.reasons import ReasonCode
 
-DECISION_VERSION: Final = 2
+DECISION_VERSION: Final = 3
 """Version of decisions: increases with each change after which a snapshot may give another one."""
 
 

@@ -24,7 +24,7 @@ from tests.factories.scheduling import ADMIN, run_round
 from workers.conf import WorkerSettings
 from workers.services.dispatch import Directive, claim_directives
 from workers.transports.base import Container
-from workers.transports.docker import container_config
+from workers.transports.container_config import container_config
 
 pytestmark = pytest.mark.django_db
 

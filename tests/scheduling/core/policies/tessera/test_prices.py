@@ -1,6 +1,8 @@
 """Prices of devices and the value of work at them, with numbers worked out by hand."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,7 +99,7 @@ def test_prices_stay_within_bounds_with_jobs_that_want_everything():
         make_job(n, 4, kind=Kind.ADAPTIVE, scale=Scale(minimum=1, maximum=64), weight=1e3)
         for n in (1, 2, 3)
     ]
-    state = {}
+    state: Mapping[str, Any] = {}
     for _round in range(300):
         snapshot = replace(known_view(*hungry, capacity={"a": 4, "b": 8}), round_seconds=600.0)
         _plan, state = policy.plan(snapshot, state)
@@ -108,7 +110,7 @@ def test_prices_stay_within_bounds_with_jobs_that_want_everything():
 
 def test_a_type_on_which_everybody_fits_becomes_free():
     policy = make_policy("tessera", {})
-    state = {"prices": {"a": [0.4, 0.4]}}
+    state: Mapping[str, Any] = {"prices": {"a": [0.4, 0.4]}}
     for _round in range(100):
         _plan, state = policy.plan(replace(known_view(make_job(1, 1)), round_seconds=600.0), state)
 
