@@ -195,9 +195,9 @@ class Pipeline:
         self, action: Action, inputs: Optional[torch.Tensor], output: torch.Tensor, *, scale: float
     ) -> None:
         if self._is_last:
-            (output * scale).backward()  # type: ignore[no-untyped-call]
+            (output * scale).backward()
         else:
-            output.backward(self._receive(action))  # type: ignore[no-untyped-call]
+            output.backward(self._receive(action))
         if inputs is not None:
             gradient = inputs.grad
             self._send(action, torch.zeros_like(inputs) if gradient is None else gradient)

@@ -21,7 +21,7 @@ Split = Mapping[Type[nn.Module], Mapping[str, str]]
 """By class of layer: names of its linear modules, each with ``column`` or ``row``."""
 
 
-class _Enter(torch.autograd.Function):
+class _Enter(torch.autograd.Function):  # type: ignore[misc]
     """Give each process the whole input; the gradients of all parts are added up."""
 
     @staticmethod
@@ -36,7 +36,7 @@ class _Enter(torch.autograd.Function):
         return total, None
 
 
-class _Leave(torch.autograd.Function):
+class _Leave(torch.autograd.Function):  # type: ignore[misc]
     """Add up the outputs of all processes; each part gets the whole gradient."""
 
     @staticmethod
@@ -50,7 +50,7 @@ class _Leave(torch.autograd.Function):
         return gradients[0], None
 
 
-class SplitLinear(nn.Module):
+class SplitLinear(nn.Module):  # type: ignore[misc]
     """A part of a linear layer.
 
     Args:

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from scheduling.core.jobspec import Demand, MemberDemand, Within
-from scheduling.core.messages import ReasonCode
 from scheduling.core.policy_interface import Alloc, Part
 from scheduling.core.round.gang_requests import requests_of, restriction_of
 from scheduling.core.round.gang_sizes import sized
+from tessera.reasons import ReasonCode
 from tests.factories.rounds import VISION, cluster_snapshot, queued_job
 
 
