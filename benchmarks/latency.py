@@ -142,7 +142,7 @@ def _submit_many(command: str, count: int) -> list[int]:
     rows = submit_jobs(
         submissions=[Submission(document=_document(command))] * count,
         viewer=viewer,
-        ground=read_submit_context(viewer=viewer, images_ignored=False),
+        submit_context=read_submit_context(viewer=viewer, images_ignored=False),
         now=timezone.now(),
     )
     return [row.pk for row in rows]

@@ -224,7 +224,7 @@ def _submit(document: Mapping[str, Any], viewer: Viewer, now: datetime) -> None:
         submit_job(
             submission=Submission(document=document),
             viewer=viewer,
-            ground=read_submit_context(viewer=viewer, images_ignored=True),
+            submit_context=read_submit_context(viewer=viewer, images_ignored=True),
             now=now,
             idempotency_key=f"demo-{document['name']}",
         )

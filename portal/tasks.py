@@ -51,8 +51,8 @@ def _ages(values: type[Retention] | type[WorkerRetention]) -> dict[str, timedelt
     return {name: age(days) for name, days in chosen.items() if name in names}
 
 
-@shared_task(name="portal.tasks.keep_house")
-def keep_house() -> None:
+@shared_task(name="portal.tasks.run_maintenance")
+def run_maintenance() -> None:
     """Delete rows past their retention, and aggregate telemetry into longer spans; idempotent."""
     now = database_now()
     telemetry.roll_up(now=now)

@@ -145,7 +145,7 @@ def verify(published: Head | None = None) -> Broken | None:
         at = Head(position=link.position, hash=link.hash)
         if published is not None and at.position == published.position and at != published:
             return _rewritten(link.entry_id, published)
-        pruned_by_record = pruned_by_record or _tells_of(values, start)
+        pruned_by_record = pruned_by_record or _records_pruning_of(values, start)
     return (
         _unlinked()
         or (None if pruned_by_record else _unrecorded(start))
@@ -201,7 +201,7 @@ def _unlinked() -> Broken | None:
     return None if row is None else _broken(row.pk, "inserted", "it has no link")
 
 
-def _tells_of(values: Mapping[str, Any] | None, start: Head) -> bool:
+def _records_pruning_of(values: Mapping[str, Any] | None, start: Head) -> bool:
     """Return whether a row is the record of the pruning that the remaining rows follow."""
     if values is None or values["action"] != "audit.prune":
         return False

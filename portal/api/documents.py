@@ -192,7 +192,7 @@ def one_large_parse(size: int, large: int) -> Iterator[None]:
             _parsing.discard(who.user_id)
 
 
-def ground_for(viewer: Viewer) -> SubmitContext:
+def submit_context_for(viewer: Viewer) -> SubmitContext:
     return read_submit_context(
         viewer=viewer,
         images_ignored=settings.TESSERA.images == "ignore",

@@ -16,11 +16,11 @@ from portal.api.cluster import UnsupportedOut
 from portal.api.documents import (
     MAX_BODY_BYTES,
     AnyTextParser,
-    ground_for,
     read_document,
     recognise,
     refuse_size,
     submission_of_import,
+    submit_context_for,
     translate,
 )
 from portal.api.job_shapes import AcceptedJobOut, accepted_job_out
@@ -122,9 +122,9 @@ class ImportViewSet(ApiViewSet):
             # The result is a job, so the size limit of jobs applies.
             refuse_size(len(text), MAX_SPEC_BYTES, field="text")
         name = _format_of(asked, text)
-        now, ground = database_now(), ground_for(self.viewer)
+        now, submit_context = database_now(), submit_context_for(self.viewer)
         cluster = self.query.text("virtual_cluster")
-        context = import_context(self.viewer, ground, now, virtual_cluster=cluster)
+        context = import_context(self.viewer, submit_context, now, virtual_cluster=cluster)
         imported = translate(name, text, context, media_type)
         body = {"format": name, **imported.job_to_json()}
         if self.query.flag("dry_run"):
@@ -135,7 +135,7 @@ class ImportViewSet(ApiViewSet):
             imported,
             submission_of_import(imported, text.decode(errors="replace"), chosen),
             viewer=self.viewer,
-            ground=ground,
+            submit_context=submit_context,
             now=now,
             idempotency_key=request.headers.get("Idempotency-Key", ""),
         )
@@ -199,7 +199,7 @@ def _check_jobs(imported: Imported) -> None:
 
 
 def import_context(
-    viewer: Viewer, ground: SubmitContext, now: datetime, *, virtual_cluster: str = ""
+    viewer: Viewer, submit_context: SubmitContext, now: datetime, *, virtual_cluster: str = ""
 ) -> Context:
     """Return the import rules and virtual clusters that a translation may use for this viewer."""
     return Context(
@@ -214,10 +214,10 @@ def import_context(
         },
         clusters={
             name: str(cluster.tenant_id)
-            for name, cluster in ground.clusters.items()
+            for name, cluster in submit_context.clusters.items()
             if viewer.can(Permission.SUBMIT_JOBS, cluster.tenant_id)
         },
-        device_types=tuple(ground.types),
+        device_types=tuple(submit_context.types),
         virtual_cluster=virtual_cluster,
         now=now,
     )
@@ -228,7 +228,7 @@ def submit_import(
     submission: Submission,
     *,
     viewer: Viewer,
-    ground: SubmitContext,
+    submit_context: SubmitContext,
     now: datetime,
     idempotency_key: str = "",
 ) -> tuple[list[Job], bool]:
@@ -245,7 +245,7 @@ def submit_import(
         first, is_new = submit_job(
             submission=replace(submission, document=_in_sweep(submission.document, sweep, 0)),
             viewer=viewer,
-            ground=ground,
+            submit_context=submit_context,
             now=now,
             idempotency_key=idempotency_key,
         )
@@ -259,7 +259,7 @@ def submit_import(
                 for number, spec in enumerate(imported.more, 1)
             ],
             viewer=viewer,
-            ground=ground,
+            submit_context=submit_context,
             now=now,
         )
         if sweep is not None:

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.bodies import Body, From, read_body
-from portal.api.documents import ground_for, round_config
+from portal.api.documents import round_config, submit_context_for
 from portal.api.job_shapes import (
     JobOut,
     NoEtaOut,
@@ -207,7 +207,7 @@ class JobExplanations(ApiViewSet):
             job=visible_job(self.viewer, pk),
             changes=wanted.changes,
             viewer=self.viewer,
-            ground=ground_for(self.viewer),
+            submit_context=submit_context_for(self.viewer),
             now=database_now(),
             seen=expected_digest(request),
         )

@@ -11,7 +11,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.bodies import read_body
-from portal.api.documents import ground_for, round_config, submission_from, submissions_from
+from portal.api.documents import (
+    round_config,
+    submission_from,
+    submissions_from,
+    submit_context_for,
+)
 from portal.api.job_explanations import EXPLANATIONS, JobExplanations, PlanOut, plan_out
 from portal.api.job_shapes import (
     AcceptedJobOut,
@@ -144,7 +149,7 @@ class JobViewSet(JobTelemetry, JobExplanations):
         job, is_new = submit_job(
             submission=submission_from(request),
             viewer=self.viewer,
-            ground=ground_for(self.viewer),
+            submit_context=submit_context_for(self.viewer),
             now=database_now(),
             idempotency_key=request.headers.get("Idempotency-Key", ""),
         )
@@ -157,7 +162,7 @@ class JobViewSet(JobTelemetry, JobExplanations):
         plan = plan_job(
             document=submission.document,
             viewer=self.viewer,
-            ground=ground_for(self.viewer),
+            submit_context=submit_context_for(self.viewer),
             config=round_config(),
             now=database_now(),
             warnings=submission.warnings,
@@ -177,7 +182,7 @@ class JobViewSet(JobTelemetry, JobExplanations):
         jobs = submit_jobs(
             submissions=submissions_from(request),
             viewer=self.viewer,
-            ground=ground_for(self.viewer),
+            submit_context=submit_context_for(self.viewer),
             now=database_now(),
         )
         rows = rows_of_new_jobs(self.viewer, jobs)
@@ -229,7 +234,7 @@ class JobViewSet(JobTelemetry, JobExplanations):
         job, is_new = clone_job(
             job=visible_job(self.viewer, pk),
             viewer=self.viewer,
-            ground=ground_for(self.viewer),
+            submit_context=submit_context_for(self.viewer),
             now=database_now(),
             idempotency_key=request.headers.get("Idempotency-Key", ""),
         )

@@ -11,7 +11,12 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from portal.api.documents import AnyTextParser, ground_for, read_document, submission_of_import
+from portal.api.documents import (
+    AnyTextParser,
+    read_document,
+    submission_of_import,
+    submit_context_for,
+)
 from portal.api.errors import problem_response
 from portal.api.openpai_shapes import (
     STATES,
@@ -213,7 +218,7 @@ class OpenPaiJobViewSet(OpenPaiViewSet):
             _, is_new = submit_job(
                 submission=submission_of_import(imported, body.decode(errors="replace")),
                 viewer=self.viewer,
-                ground=ground_for(self.viewer),
+                submit_context=submit_context_for(self.viewer),
                 now=database_now(),
                 idempotency_key=f"openpai~{name}",
             )

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.bodies import Body, From, read_body
-from portal.api.documents import ground_for, round_config
+from portal.api.documents import round_config, submit_context_for
 from portal.api.job_explanations import PlanOut, plan_out
 from portal.api.schema import IDEMPOTENCY_KEY, PAGE, Op
 from portal.api.views import ApiViewSet, Nothing
@@ -100,7 +100,7 @@ class SweepViewSet(ApiViewSet):
             document=wanted.job,
             grid={name: list(values) for name, values in wanted.parameters.items()},
             max_parallel=wanted.max_parallel,
-            ground=ground_for(self.viewer),
+            submit_context=submit_context_for(self.viewer),
             now=database_now(),
             idempotency_key=request.headers.get("Idempotency-Key", ""),
         )
@@ -115,7 +115,7 @@ class SweepViewSet(ApiViewSet):
             document=wanted.job,
             grid={name: list(values) for name, values in wanted.parameters.items()},
             max_parallel=wanted.max_parallel,
-            ground=ground_for(self.viewer),
+            submit_context=submit_context_for(self.viewer),
             config=round_config(),
             now=database_now(),
         )

@@ -129,7 +129,7 @@ class Hub:
             self._channel = channel
             self._tasks = [
                 asyncio.create_task(self._listen(layer)),
-                asyncio.create_task(self._tell_paced()),
+                asyncio.create_task(self._send_paced()),
             ]
             pulse().join(self)
 
@@ -159,13 +159,13 @@ class Hub:
         if is_paced(group):
             self._put(group, message["data"])
             return
-        self._tell(group, _text({name: message[name] for name in ("topic", "version", "data")}))
+        self._send(group, _text({name: message[name] for name in ("topic", "version", "data")}))
 
-    def _tell(self, group: str, text: str) -> None:
+    def _send(self, group: str, text: str) -> None:
         for follower, topic in self._followers[group].items():
             follower.take(topic, text)
 
-    async def _tell_paced(self) -> None:
+    async def _send_paced(self) -> None:
         thread = ThreadPoolExecutor(1, thread_name_prefix="live-hub")
         try:
             while True:
@@ -178,7 +178,7 @@ class Hub:
                 except Exception as error:
                     # An unreachable database must not end live updates.
                     logger.warning("the devices in use could not be counted: %r", error)
-                self._tell_news()
+                self._send_news()
                 await asyncio.sleep(max(self._tick_seconds, SHARE_OF_TIME * spent))
         finally:
             thread.submit(connections.close_all)
@@ -199,7 +199,7 @@ class Hub:
             self._news.setdefault(overview_group(), {})
         return spent
 
-    def _tell_news(self) -> None:
+    def _send_news(self) -> None:
         news, self._news = self._news, {}
         pace = self._pace() if news else 0.0
         for group, data in news.items():
@@ -212,7 +212,7 @@ class Hub:
                 "data": {**data, **self._values(group)},
             }
             self._newest[group] = _text(message)
-            self._tell(group, self._newest[group])
+            self._send(group, self._newest[group])
 
     def _values(self, group: str) -> dict[str, int]:
         """Return the values that pages show at once, without a fetch."""

@@ -83,7 +83,7 @@ class Pulse:
                     self._is_lost = True
                 else:
                     if self._is_lost:
-                        self._tell()
+                        self._publish()
                     self._is_lost = False
                 await asyncio.sleep(self._beat_seconds)
         finally:
@@ -102,7 +102,7 @@ class Pulse:
                 await layer.receive(channel)
                 self._echo.set()
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         for listener in list(self._listeners):
             with suppress(Exception):
                 listener.missed()

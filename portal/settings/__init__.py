@@ -194,7 +194,7 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expires": 300},
     },
     "housekeeping": {
-        "task": "portal.tasks.keep_house",
+        "task": "portal.tasks.run_maintenance",
         "schedule": timedelta(hours=1),
         "options": {"expires": 3600},
     },

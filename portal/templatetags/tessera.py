@@ -38,7 +38,7 @@ def _chip(look: StateLook, detail: str) -> SafeString:
     return format_html(
         '<span class="st {}" title="{}">{}{}</span>',
         look.tone,
-        translated(look.says),
+        translated(look.summary),
         icon(look.icon),
         word,
     )
@@ -262,7 +262,7 @@ def history(drawn: Any) -> dict[str, Any]:
 def chart(
     name: str,
     figure: Mapping[str, Any] | None,
-    says: str,
+    summary: str,
     *,
     url: str = "",
     topic: str = "",
@@ -275,7 +275,7 @@ def chart(
         name: unique on the page.
         figure: ``{"data": [traces], "layout": {}}``; a trace may have ``colour`` (a token's name).
             None fetches it from ``url`` when the chart comes into view.
-        says: a sentence about the chart; a fetched figure may have its own ``says``.
+        summary: a sentence about the chart; a fetched figure may have its own ``summary``.
         url: address of the same JSON, fetched at messages of ``topic``.
         topic: topic of live updates.
         every: seconds after which it is fetched again; 0 for never.
@@ -284,7 +284,7 @@ def chart(
     return {
         "name": name,
         "figure": figure,
-        "says": says,
+        "summary": summary,
         "url": url,
         "topic": topic,
         "every": every or "",
@@ -314,17 +314,17 @@ def field(bound: BoundField, hint: str = "", more: str = "", mono: bool = False)
 
 @register.inclusion_tag("components/_empty.html")
 def empty_state(
-    title: str, says: str = "", command: str = "", url: str = "", action: str = ""
+    title: str, summary: str = "", command: str = "", url: str = "", action: str = ""
 ) -> dict[str, Any]:
     """Render an empty state: title, one sentence, and the next step as a command or a button."""
-    return {"title": title, "says": says, "command": command, "url": url, "action": action}
+    return {"title": title, "summary": summary, "command": command, "url": url, "action": action}
 
 
 @register.inclusion_tag("components/_error.html")
 def error_block(
     *,
     title: str,
-    says: str = "",
+    summary: str = "",
     code: str = "",
     request_id: str = "",
     url: str = "",
@@ -333,7 +333,7 @@ def error_block(
     """Render an error in a part of a page: cause, remedy, code and request id."""
     return {
         "title": title,
-        "says": says,
+        "summary": summary,
         "code": code,
         "request_id": request_id,
         "url": url,
@@ -349,7 +349,7 @@ def loading(what: str, rows: int = 3) -> dict[str, Any]:
 
 @register.inclusion_tag("components/_pager.html", takes_context=True)
 def pager(
-    context: Mapping[str, Any], says: str, next_cursor: str = "", previous_cursor: str = ""
+    context: Mapping[str, Any], summary: str, next_cursor: str = "", previous_cursor: str = ""
 ) -> dict[str, Any]:
     """Render the foot of a list: its size, and the cursors of the adjacent pages."""
     query = context["request"].GET.copy()
@@ -359,7 +359,7 @@ def pager(
         return f"?{query.urlencode()}&cursor={cursor}" if query else f"?cursor={cursor}"
 
     return {
-        "says": says,
+        "summary": summary,
         "next": address(next_cursor) if next_cursor else "",
         "previous": address(previous_cursor) if previous_cursor else "",
         "first": f"?{query.urlencode()}",

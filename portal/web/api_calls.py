@@ -165,7 +165,7 @@ def _resolved(described: Mapping[str, Any], schema: Mapping[str, Any]) -> Mappin
 class Call:
     """One action; ``cli`` or ``rest`` is empty where only the other exists."""
 
-    says: str
+    summary: str
     rest: str = ""
     cli: str = ""
 
@@ -181,26 +181,30 @@ def calls_for(detail: JobDetail, base_url: str) -> tuple[Call, ...]:
     job = f"{base_url}/api/v1/jobs/{number}/"
     role, rank = first_rank(detail)
     calls = [
-        Call(says=_("Waiting reason"), cli=f"tessera why {number}", rest=_get(f"{job}why/")),
+        Call(summary=_("Waiting reason"), cli=f"tessera why {number}", rest=_get(f"{job}why/")),
         Call(
-            says=_("Follow the log"),
+            summary=_("Follow the log"),
             cli=f"tessera logs -f {number}",
             rest=_get(f"{job}logs/?role={role}&rank={rank}&offset=0"),
         ),
-        Call(says=_("Job details"), rest=_get(job)),
-        Call(says=_("Events"), rest=_get(f"{job}events/")),
-        Call(says=_("Attempts"), rest=_get(f"{job}attempts/")),
-        Call(says=_("Goodput"), rest=_get(f"{job}goodput/")),
+        Call(summary=_("Job details"), rest=_get(job)),
+        Call(summary=_("Events"), rest=_get(f"{job}events/")),
+        Call(summary=_("Attempts"), rest=_get(f"{job}attempts/")),
+        Call(summary=_("Goodput"), rest=_get(f"{job}goodput/")),
     ]
     if detail.can_submit:
         calls.append(
             Call(
-                says=_("Clone the job"), cli=f"tessera clone {number}", rest=_post(f"{job}clone/")
+                summary=_("Clone the job"),
+                cli=f"tessera clone {number}",
+                rest=_post(f"{job}clone/"),
             )
         )
     if detail.can_stop and not detail.row.is_over:
         calls.append(
-            Call(says=_("Stop the job"), cli=f"tessera stop {number}", rest=_post(f"{job}stop/"))
+            Call(
+                summary=_("Stop the job"), cli=f"tessera stop {number}", rest=_post(f"{job}stop/")
+            )
         )
     return tuple(calls)
 
@@ -208,7 +212,7 @@ def calls_for(detail: JobDetail, base_url: str) -> tuple[Call, ...]:
 def submit_calls(base_url: str, file: str = "job.yaml") -> Call:
     """Return the shell calls that submit a document."""
     return Call(
-        says=_("Submit a job document"),
+        summary=_("Submit a job document"),
         cli=f"tessera submit {file}",
         rest=f'curl -H "{TOKEN}" -H "Content-Type: application/yaml" '
         f"--data-binary @{file} {shlex.quote(f'{base_url}/api/v1/jobs/')}",
@@ -219,10 +223,10 @@ def first_calls(base_url: str, username: str) -> tuple[Call, ...]:
     """Return the first shell commands for a user of the pages."""
     login = f"tessera --url {shlex.quote(base_url)} login --user {shlex.quote(username)}"
     return (
-        Call(says=_("Sign in (once)"), cli=login),
+        Call(summary=_("Sign in (once)"), cli=login),
         submit_calls(base_url),
         Call(
-            says=_("Running and queued jobs"),
+            summary=_("Running and queued jobs"),
             cli="tessera ps",
             rest=_get(f"{base_url}/api/v1/jobs/"),
         ),

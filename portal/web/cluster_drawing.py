@@ -251,7 +251,7 @@ def day_figure(points: Sequence[DayPoint]) -> dict[str, Any]:
         "tickvals": ticks,
         "ticktext": [words.percent(tick / 100) for tick in ticks],
     }
-    return {"data": traces, "layout": {"yaxis": axis}, "says": describe_day(points)}
+    return {"data": traces, "layout": {"yaxis": axis}, "summary": describe_day(points)}
 
 
 def _since_known(points: Sequence[DayPoint]) -> Sequence[DayPoint]:

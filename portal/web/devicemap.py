@@ -166,10 +166,10 @@ def _row(node: MapNode, drawing: _Drawing) -> NodeTile:
     out = sum(device.condition == "unhealthy" for device in node.devices.values())
     calm = node.state == "ready"
     icon, tone = ("warning", "") if calm and out else ("" if calm else look.icon, look.tone)
-    says = _("%(name)s: %(state)s") % {"name": node.name, "state": look.word.lower()}
+    summary = _("%(name)s: %(state)s") % {"name": node.name, "state": look.word.lower()}
     if out:
-        says = _("%(node)s, %(devices)s unhealthy") % {
-            "node": says,
+        summary = _("%(node)s, %(devices)s unhealthy") % {
+            "node": summary,
             "devices": words.plural(out, "device", "devices"),
         }
     return NodeTile(
@@ -177,7 +177,7 @@ def _row(node: MapNode, drawing: _Drawing) -> NodeTile:
         url=node.url,
         icon=icon,
         tone="" if calm else tone,
-        says=says,
+        summary=summary,
         devices=len(node.tree.leaves),
         cells=_as_group(_part(node.tree, node, drawing), node.tree),
     )

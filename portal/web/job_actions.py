@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from portal.addresses import job_url
-from portal.api.documents import ground_for
+from portal.api.documents import submit_context_for
 from portal.i18n import gettext_lazy, translated
 from portal.web.forms import once_of
 from portal.web.viewing import PageRequest, page
@@ -53,13 +53,13 @@ def stop(request: PageRequest, job_id: int) -> HttpResponse:
 def clone(request: PageRequest, job_id: int) -> HttpResponse:
     """Submit the same specification again."""
     job = visible_job(request.viewer, job_id)
-    ground = ground_for(request.viewer)
+    submit_context = submit_context_for(request.viewer)
     try:
         once = once_of(request.http.POST)
         copy, _ = clone_job(
             job=job,
             viewer=request.viewer,
-            ground=ground,
+            submit_context=submit_context,
             now=request.now,
             idempotency_key=f"{once}:{job.pk}" if once else "",
         )
@@ -158,7 +158,7 @@ class ActionResult:
     job: str
     name: str
     url: str
-    says: str
+    summary: str
     tone: str
 
 
@@ -223,12 +223,12 @@ def _acts(request: PageRequest, reason: str) -> dict[str, Callable[[Job], str]]:
     def clone(job: Job) -> str:
         key = f"{once}:{job.pk}" if once else ""
         copy, is_new = clone_job(
-            job=job, viewer=viewer, ground=ground(), now=now, idempotency_key=key
+            job=job, viewer=viewer, submit_context=submit_context(), now=now, idempotency_key=key
         )
         return _("cloned as job %(pk)s") % {"pk": copy.pk} if is_new else ""
 
     # Read once, and only if something is cloned.
-    ground = cache(partial(ground_for, viewer))
+    submit_context = cache(partial(submit_context_for, viewer))
     return {"stop": stop, "hold": hold, "release": release, "clone": clone}
 
 
@@ -239,10 +239,10 @@ def _result(request: PageRequest, word: str, do: Callable[[Job], str]) -> Action
         name, url = job.name, job_url(job.pk)
         done = do(job)
     except DomainError as error:
-        says, tone = error.message, "bad"
+        summary, tone = error.message, "bad"
     else:
-        says, tone = (done, "ok") if done else (_("no change needed"), "")
-    return ActionResult(job=word[:19], name=name, url=url, says=says, tone=tone)
+        summary, tone = (done, "ok") if done else (_("no change needed"), "")
+    return ActionResult(job=word[:19], name=name, url=url, summary=summary, tone=tone)
 
 
 def _number(word: str) -> int:

@@ -207,8 +207,8 @@ def _held(detail: JobDetail) -> int:
 
 def _goodput(detail: JobDetail, pace: Pace | None) -> Stat:
     if pace is None:
-        says = _("not reported by the job") if detail.row.attempts else _("not started yet")
-        return Stat(label=_("Goodput"), value=words.DASH, context=says)
+        summary = _("not reported by the job") if detail.row.attempts else _("not started yet")
+        return Stat(label=_("Goodput"), value=words.DASH, context=summary)
     share = words.percent(pace.goodput / pace.throughput) if pace.throughput else words.DASH
     return Stat(
         label=_("Goodput"),

@@ -83,14 +83,14 @@ class SampleDocument:
     """A sample document; ``{vc}`` is replaced by the virtual cluster."""
 
     name: str
-    says: str
+    summary: str
     text: str
 
 
 SAMPLES: Final = (
     SampleDocument(
         name="hello",
-        says=gettext_lazy("1 device for a few seconds"),
+        summary=gettext_lazy("1 device for a few seconds"),
         text="""\
 # A command, and the devices it needs.
 name: hello
@@ -108,7 +108,7 @@ roles:
     ),
     SampleDocument(
         name="gang",
-        says=gettext_lazy("Two workers with rendezvous"),
+        summary=gettext_lazy("Two workers with rendezvous"),
         text="""\
 # All members start together; rank 0 is at MASTER_ADDR:MASTER_PORT.
 name: gang of two
@@ -126,7 +126,7 @@ retries: {user: 0, node: 3}
     ),
     SampleDocument(
         name="torchrun",
-        says=gettext_lazy("PyTorch on 2 nodes, code from Git"),
+        summary=gettext_lazy("PyTorch on 2 nodes, code from Git"),
         text="""\
 name: train
 virtual_cluster: {vc}
@@ -146,7 +146,7 @@ retries: {user: 1, node: 3}
     ),
     SampleDocument(
         name="sweep",
-        says=gettext_lazy("One run of a sweep on idle devices"),
+        summary=gettext_lazy("One run of a sweep on idle devices"),
         text="""\
 # Opportunistic: on what others leave idle; it goes back to the queue when they want it.
 name: sweep 01

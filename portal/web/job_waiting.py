@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from portal.api.documents import ground_for, round_config
+from portal.api.documents import round_config, submit_context_for
 from portal.i18n import Name, gettext_lazy, translated
 from portal.web.forms import put_faults, status_of
 from portal.web.job_context import head_context
@@ -76,7 +76,7 @@ def amend_and_report(
         job=job,
         changes=changes,
         viewer=request.viewer,
-        ground=ground_for(request.viewer),
+        submit_context=submit_context_for(request.viewer),
         now=request.now,
         seen=seen,
     )

@@ -43,7 +43,7 @@ class ListedJob:
 
     Attributes:
         shape: the second line of its request.
-        says: the end of the job as text; empty while it is live.
+        summary: the end of the job as text; empty while it is live.
         held_for: device hours as text; empty for none.
         started: start of the displayed span: of the wait or the run.
         ended: end of the span; None while it is live.
@@ -56,7 +56,7 @@ class ListedJob:
     url: str
     clone_url: str
     shape: str
-    says: str
+    summary: str
     held_for: str
     started: datetime
     ended: datetime | None
@@ -138,7 +138,7 @@ def _listed(viewer: Viewer, row: JobRow, hours: DeviceHours, pace: Pace | None) 
         shape=_("opportunistic")
         if row.is_opportunistic
         else _("priority %(priority)s") % {"priority": row.priority},
-        says=end_in_words(row),
+        summary=end_in_words(row),
         pace=pace,
         held_for=hours_in_words(hours) if row.is_over else "",
         started=row.submitted_at if waits else (row.started_at or row.submitted_at),
@@ -208,7 +208,7 @@ def _around(request: PageRequest, filters: JobFilter) -> dict[str, Any]:
         "query": query,
         "link": _link_for_others(request),
         "filtered": filters != JobFilter(),
-        "says": _count_in_words(
+        "summary": _count_in_words(
             None if filters.reason or by_state is None else total_of(filters.states, by_state)
         ),
         "first_cluster": clusters[0] if clusters else "",

@@ -218,7 +218,7 @@ def _chips(query: Mapping[str, str]) -> tuple[Chip, ...]:
 
 @require_POST
 @page
-def keep_view(request: PageRequest) -> HttpResponse:
+def save_list_view(request: PageRequest) -> HttpResponse:
     """Save the filters of the list under a name, or delete those of a name."""
     form = request.http.POST
     query = form.get("query", "").removeprefix("?")

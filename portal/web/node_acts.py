@@ -32,7 +32,7 @@ class Act:
     Attributes:
         verb: name in the address.
         word: label of the button.
-        says: effect.
+        summary: effect.
         needs_reason: a reason must be given.
         done: text of the toast.
         act: the service.
@@ -40,7 +40,7 @@ class Act:
 
     verb: str
     word: str
-    says: str
+    summary: str
     needs_reason: bool
     done: str
     act: Callable[..., Model]
@@ -52,7 +52,7 @@ ACTS: Final = {
         Act(
             verb="cordon",
             word=gettext_lazy("Cordon"),
-            says=gettext_lazy("No new jobs start on the node. Running jobs continue."),
+            summary=gettext_lazy("No new jobs start on the node. Running jobs continue."),
             needs_reason=True,
             done=gettext_lazy("%(node)s cordoned."),
             act=services.cordon_node,
@@ -60,7 +60,7 @@ ACTS: Final = {
         Act(
             verb="drain",
             word=gettext_lazy("Drain"),
-            says=gettext_lazy(
+            summary=gettext_lazy(
                 "No new jobs start on the node. Running jobs get a notice, save their work, "
                 "and are requeued. Work not saved within the grace period is lost."
             ),
@@ -71,7 +71,7 @@ ACTS: Final = {
         Act(
             verb="uncordon",
             word=gettext_lazy("Uncordon"),
-            says=gettext_lazy("New jobs can start on the node from the next scheduling round."),
+            summary=gettext_lazy("New jobs can start on the node from the next scheduling round."),
             needs_reason=False,
             done=gettext_lazy("%(node)s uncordoned."),
             act=services.uncordon_node,
@@ -79,7 +79,7 @@ ACTS: Final = {
         Act(
             verb="declare-dead",
             word=gettext_lazy("Declare dead"),
-            says=gettext_lazy(
+            summary=gettext_lazy(
                 "The scheduler requeues the jobs of the node. Do this only if the machine is "
                 "off: a job that still runs there would run twice."
             ),
@@ -90,7 +90,7 @@ ACTS: Final = {
         Act(
             verb="reset-isolation",
             word=gettext_lazy("Reset isolation"),
-            says=gettext_lazy(
+            summary=gettext_lazy(
                 "The node no longer belongs to its tenant, and other tenants can use it. "
                 "Clean the node first: jobs may have left files, cron jobs or keys."
             ),

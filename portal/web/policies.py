@@ -147,7 +147,7 @@ def _shown(vc: PolicyInForce) -> dict[str, Any]:
     rows += [_row(total.policy, total.policy_args, total) for total in totals.values()]
     return {
         "vc": vc,
-        "says": policy_summary(vc.policy),
+        "summary": policy_summary(vc.policy),
         "rows": rows,
         "can_add": vc.can_edit and len(vc.shadows) < MAX_SHADOW_POLICIES,
     }

@@ -176,7 +176,7 @@ def estimates(request: PageRequest) -> HttpResponse:
     context = {
         "rows": found,
         "figure": calibration_figure(found),
-        "says": describe_calibration(found),
+        "summary": describe_calibration(found),
     }
     return request.render("estimates/estimates.html", context)
 
@@ -198,7 +198,7 @@ def calibration_figure(rows: Sequence[EstimateAccuracy]) -> dict[str, Any]:
         "xaxis": {**axis, "title": {"text": gettext("estimated wait")}},
         "yaxis": {**axis, "title": {"text": gettext("actual wait")}},
     }
-    return {"data": traces, "layout": layout, "says": describe_calibration(rows)}
+    return {"data": traces, "layout": layout, "summary": describe_calibration(rows)}
 
 
 def _starts(row: EstimateAccuracy, place: int) -> dict[str, Any]:

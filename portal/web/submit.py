@@ -15,7 +15,12 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
-from portal.api.documents import ground_for, round_config, submission_of, submission_of_import
+from portal.api.documents import (
+    round_config,
+    submission_of,
+    submission_of_import,
+    submit_context_for,
+)
 from portal.api.imports import import_context, submit_import
 from portal.i18n import translated
 from portal.web import submit_check, submit_fields
@@ -79,46 +84,53 @@ class Posted:
 @page
 def submit(request: PageRequest) -> HttpResponse:
     """Show the page; a POST submits the job, or shows its faults."""
-    ground = ground_for(request.viewer)
+    submit_context = submit_context_for(request.viewer)
     if request.http.method != "POST":
-        typed, notes = _beginning(request, ground)
-        checked = check(typed, viewer=request.viewer, ground=ground)
-        return _page(request, checked, ground, notes=notes)
-    posted = _posted(request, ground, is_sent=True)
-    checked = check(posted.typed, viewer=request.viewer, ground=ground, also=posted.faults)
+        typed, notes = _beginning(request, submit_context)
+        checked = check(typed, viewer=request.viewer, submit_context=submit_context)
+        return _page(request, checked, submit_context, notes=notes)
+    posted = _posted(request, submit_context, is_sent=True)
+    checked = check(
+        posted.typed, viewer=request.viewer, submit_context=submit_context, also=posted.faults
+    )
     if posted.change:
-        plan = _plan(request, checked, ground)
-        return _page(request, checked, ground, key=_key(request), plan=plan)
+        plan = _plan(request, checked, submit_context)
+        return _page(request, checked, submit_context, key=_key(request), plan=plan)
     if checked.draft is None:
         status = HTTPStatus.UNPROCESSABLE_ENTITY
-        return _page(request, checked, ground, key=_key(request), status=status)
-    return _send(request, checked, ground)
+        return _page(request, checked, submit_context, key=_key(request), status=status)
+    return _send(request, checked, submit_context)
 
 
 @require_POST
 @page
 def check_typed(request: PageRequest) -> JsonResponse:
     """Check the text for the page's script, 400 ms after the last key; nothing is stored."""
-    ground = ground_for(request.viewer)
-    posted = _posted(request, ground)
-    checked = check(posted.typed, viewer=request.viewer, ground=ground, also=posted.faults)
-    panel = panel_of(checked, _plan(request, checked, ground))
+    submit_context = submit_context_for(request.viewer)
+    posted = _posted(request, submit_context)
+    checked = check(
+        posted.typed, viewer=request.viewer, submit_context=submit_context, also=posted.faults
+    )
+    panel = panel_of(checked, _plan(request, checked, submit_context))
     answer: dict[str, Any] = {
         "yaml": posted.typed.text,
         "errors": [fault.to_json() for fault in checked.faults],
-        "says": translated(faults_in_words(checked)),
+        "summary": translated(faults_in_words(checked)),
         "plan": _panel_html(request, panel),
         "verdict": translated(panel.verdict) + _(": ") + translated(panel.headline),
     }
     if posted.typed.document is not None:
-        answer |= _form_answer(request, checked, ground, posted.had_roles)
+        answer |= _form_answer(request, checked, submit_context, posted.had_roles)
     elif posted.typed.text.strip():
         answer["is_kept"] = True
     return JsonResponse(answer, headers={"Cache-Control": "private, no-store"})
 
 
 def _form_answer(
-    request: PageRequest, checked: SubmitCheck, ground: SubmitContext, had_roles: tuple[str, ...]
+    request: PageRequest,
+    checked: SubmitCheck,
+    submit_context: SubmitContext,
+    had_roles: tuple[str, ...],
 ) -> dict[str, Any]:
     """Return the form's values; the form itself if its fields differ from those on the page."""
     document = checked.typed.document
@@ -129,18 +141,20 @@ def _form_answer(
     had_secrets = submit_check.secrets_in(request.http.POST).keys()
     if (
         roles != had_roles
-        or pins_offered(document, ground) != shown
+        or pins_offered(document, submit_context) != shown
         or submit_check.secrets_of(document).keys() != had_secrets
     ):
-        context = _form_context(request, checked, ground)
+        context = _form_context(request, checked, submit_context)
         answer["fields_html"] = render_to_string("submit/_fields.html", context, request.http)
     return answer
 
 
-def _send(request: PageRequest, checked: SubmitCheck, ground: SubmitContext) -> HttpResponse:
+def _send(
+    request: PageRequest, checked: SubmitCheck, submit_context: SubmitContext
+) -> HttpResponse:
     key = f"submit:{_key(request)}"
     try:
-        job, is_new = _submit(request, checked.typed, ground, key)
+        job, is_new = _submit(request, checked.typed, submit_context, key)
     except IdempotencyConflictError as error:
         # Posted, gone back, changed and posted again: on purpose, or by mistake.
         numbers = ", ".join(str(job.pk) for job in jobs_of_key(request.viewer, Key(word=key)))
@@ -152,24 +166,24 @@ def _send(request: PageRequest, checked: SubmitCheck, ground: SubmitContext) -> 
             )
             % {"numbers": numbers},
         )
-        return _page(request, checked, ground, status=error.status)
+        return _page(request, checked, submit_context, status=error.status)
     except DomainError as error:
         messages.error(request.http, translated(error.message))
-        return _page(request, checked, ground, key=_key(request), status=error.status)
+        return _page(request, checked, submit_context, key=_key(request), status=error.status)
     if is_new:
         messages.success(request.http, gettext("Job %(pk)s queued.") % {"pk": job.pk})
     return HttpResponseRedirect(reverse("job", args=[job.pk]))
 
 
 def _submit(
-    request: PageRequest, typed: Typed, ground: SubmitContext, key: str
+    request: PageRequest, typed: Typed, submit_context: SubmitContext, key: str
 ) -> tuple[Job, bool]:
     """Submit the job, or all jobs of another system's document, and return the first."""
     if typed.imported is None:
         return submit_job(
             submission=submission_of(typed.complete, typed.text),
             viewer=request.viewer,
-            ground=ground,
+            submit_context=submit_context,
             now=request.now,
             idempotency_key=key,
         )
@@ -177,14 +191,16 @@ def _submit(
         typed.imported,
         submission_of_import(typed.imported, typed.text),
         viewer=request.viewer,
-        ground=ground,
+        submit_context=submit_context,
         now=request.now,
         idempotency_key=key,
     )
     return jobs[0], is_new
 
 
-def _plan(request: PageRequest, checked: SubmitCheck, ground: SubmitContext) -> JobPlan | None:
+def _plan(
+    request: PageRequest, checked: SubmitCheck, submit_context: SubmitContext
+) -> JobPlan | None:
     """Return the plan of a valid job, from the round engine."""
     document = checked.typed.complete
     if checked.draft is None or document is None:
@@ -194,13 +210,15 @@ def _plan(request: PageRequest, checked: SubmitCheck, ground: SubmitContext) -> 
         tasks=imported.at_once if imported is not None else 1,
         document=document,
         viewer=request.viewer,
-        ground=ground,
+        submit_context=submit_context,
         config=round_config(),
         now=request.now,
     )
 
 
-def _posted(request: PageRequest, ground: SubmitContext, *, is_sent: bool = False) -> Posted:
+def _posted(
+    request: PageRequest, submit_context: SubmitContext, *, is_sent: bool = False
+) -> Posted:
     form: Mapping[str, str] = request.http.POST.dict()
     text = form.get("yaml", "").replace("\r\n", "\n")
     if len(text) > MOST_TEXT:
@@ -210,7 +228,7 @@ def _posted(request: PageRequest, ground: SubmitContext, *, is_sent: bool = Fals
             value=len(text),
             remedy=gettext("Submit it by REST or with the CLI, or move parts of it to a file."),
         )
-    typed = read_typed(text, lambda: import_context(request.viewer, ground, request.now))
+    typed = read_typed(text, lambda: import_context(request.viewer, submit_context, request.now))
     had_roles = submit_fields.roles_in(form)
     if _source(form, text) == FORM and had_roles and (typed.document or not text.strip()):
         before = typed.document or {}
@@ -220,7 +238,7 @@ def _posted(request: PageRequest, ground: SubmitContext, *, is_sent: bool = Fals
     for role, name in submit_check.names_begun(form):
         if change == f"add-secret:{role}" or (is_sent and not change):
             typed = submit_check.with_secret(typed, role, name)
-    typed, faults = with_upload(request, _changed(typed, change), ground)
+    typed, faults = with_upload(request, _changed(typed, change), submit_context)
     typed = submit_check.filled_in(typed, form)
     return Posted(typed=typed, had_roles=had_roles, change=change, faults=faults)
 
@@ -246,7 +264,9 @@ def _changed(typed: Typed, change: str) -> Typed:
     return typed
 
 
-def _beginning(request: PageRequest, ground: SubmitContext) -> tuple[Typed, tuple[str, ...]]:
+def _beginning(
+    request: PageRequest, submit_context: SubmitContext
+) -> tuple[Typed, tuple[str, ...]]:
     """Return the initial text, an older job's document or a sample, and its message."""
     query = request.http.GET
     origin = query.get("clone", "")
@@ -266,26 +286,26 @@ def _beginning(request: PageRequest, ground: SubmitContext) -> tuple[Typed, tupl
         return read_typed(template_for(request.viewer, int(saved)).text), ()
     wanted = query.get("virtual_cluster", "")
     sample = query.get("template", "")
-    is_open = wanted in _open_clusters(request.viewer, ground)
-    cluster = wanted if is_open else usual_cluster(request.viewer, ground)
+    is_open = wanted in _open_clusters(request.viewer, submit_context)
+    cluster = wanted if is_open else usual_cluster(request.viewer, submit_context)
     return read_typed(sample_text(sample, cluster)), ()
 
 
-def usual_cluster(viewer: Viewer, ground: SubmitContext) -> str:
+def usual_cluster(viewer: Viewer, submit_context: SubmitContext) -> str:
     """Return the viewer's last virtual cluster, or the one with most idle guaranteed devices."""
-    clusters = _open_clusters(viewer, ground)
+    clusters = _open_clusters(viewer, submit_context)
     if len(clusters) < 2:
         return next(iter(clusters), "")
     return last_virtual_cluster(viewer, clusters) or idlest_virtual_cluster(
-        {name: cluster.pk for name, cluster in clusters.items() if ground.may_use(cluster)}
+        {name: cluster.pk for name, cluster in clusters.items() if submit_context.may_use(cluster)}
     )
 
 
-def _open_clusters(viewer: Viewer, ground: SubmitContext) -> dict[str, VirtualCluster]:
+def _open_clusters(viewer: Viewer, submit_context: SubmitContext) -> dict[str, VirtualCluster]:
     """Return the virtual clusters by name whose tenants let the viewer submit jobs."""
     return {
         name: cluster
-        for name, cluster in ground.clusters.items()
+        for name, cluster in submit_context.clusters.items()
         if viewer.can(Permission.SUBMIT_JOBS, cluster.tenant_id)
     }
 
@@ -293,19 +313,19 @@ def _open_clusters(viewer: Viewer, ground: SubmitContext) -> dict[str, VirtualCl
 def _page(
     request: PageRequest,
     checked: SubmitCheck,
-    ground: SubmitContext,
+    submit_context: SubmitContext,
     *,
     key: str = "",
     notes: tuple[str, ...] = (),
     plan: JobPlan | None = None,
     status: int = HTTPStatus.OK,
 ) -> HttpResponse:
-    context = _form_context(request, checked, ground) | {
+    context = _form_context(request, checked, submit_context) | {
         "text": checked.typed.text,
         "shown": _digest(checked.typed.text),
         "key": key or uuid.uuid4().hex,
         "panel": panel_of(checked, plan),
-        "says": faults_in_words(checked),
+        "summary": faults_in_words(checked),
         "notes": notes,
         "samples": SAMPLES,
         "templates": templates_of(request.viewer)[:MOST_TEMPLATES],
@@ -320,17 +340,19 @@ def _page(
 
 
 def _form_context(
-    request: PageRequest, checked: SubmitCheck, ground: SubmitContext
+    request: PageRequest, checked: SubmitCheck, submit_context: SubmitContext
 ) -> dict[str, Any]:
     posted = request.http.POST
     document = checked.typed.document
     form = form_of(
         checked,
-        clusters=tuple(_open_clusters(request.viewer, ground)),
-        ground=ground,
+        clusters=tuple(_open_clusters(request.viewer, submit_context)),
+        submit_context=submit_context,
         device_types=device_type_names(request.viewer),
         has_racks=current_topology().has_racks,
-        pins=posted.getlist("pins") if document is None else pins_offered(document, ground),
+        pins=posted.getlist("pins")
+        if document is None
+        else pins_offered(document, submit_context),
         posted=posted.dict(),
     )
     return {"form": form, "most_upload_bytes": MOST_BYTES}

@@ -67,26 +67,34 @@ class SubmitCheck:
 
 
 def check(
-    typed: Typed, *, viewer: Viewer, ground: SubmitContext, also: tuple[FieldError, ...] = ()
+    typed: Typed,
+    *,
+    viewer: Viewer,
+    submit_context: SubmitContext,
+    also: tuple[FieldError, ...] = (),
 ) -> SubmitCheck:
     """Check the typed text as a submit would, and store nothing.
 
     Args:
         typed: the text and its parsed content.
         viewer: the submitter.
-        ground: submit context.
+        submit_context: submit context.
         also: faults found before.
     """
     early = (*typed.faults, *also)
     if typed.complete is None or early:
-        return SubmitCheck(typed=typed, draft=None, faults=_faults(typed, early, ground))
+        return SubmitCheck(typed=typed, draft=None, faults=_faults(typed, early, submit_context))
     try:
-        draft = check_draft(document=typed.complete, viewer=viewer, ground=ground)
+        draft = check_draft(document=typed.complete, viewer=viewer, submit_context=submit_context)
     except InvalidJobError as error:
-        return SubmitCheck(typed=typed, draft=None, faults=_faults(typed, error.errors, ground))
+        return SubmitCheck(
+            typed=typed, draft=None, faults=_faults(typed, error.errors, submit_context)
+        )
     except DomainError as error:
         fault = FieldError(field="virtual_cluster", message=error.message, remedy=error.remedy)
-        return SubmitCheck(typed=typed, draft=None, faults=_faults(typed, (fault,), ground))
+        return SubmitCheck(
+            typed=typed, draft=None, faults=_faults(typed, (fault,), submit_context)
+        )
     return SubmitCheck(typed=typed, draft=draft, faults=())
 
 
@@ -106,7 +114,7 @@ def faults_in_words(checked: SubmitCheck) -> str:
 
 
 def _faults(
-    typed: Typed, errors: Sequence[FieldError], ground: SubmitContext
+    typed: Typed, errors: Sequence[FieldError], submit_context: SubmitContext
 ) -> tuple[Fault, ...]:
     names = {path.name for path in fields_for(roles_of(typed.document))}
     names |= secrets_of(typed.document).keys()
@@ -116,7 +124,7 @@ def _faults(
             path=error.field,
             message=_sentence(error, names),
             remedy=error.remedy,
-            use=_use(error, ground),
+            use=_use(error, submit_context),
             line=line_of(typed.text, error),
         )
         for error in errors
@@ -142,11 +150,11 @@ def _sentence(error: FieldError, names: set[str]) -> str:
     return placed(rest, error.message) if rest else capitalised(error.message)
 
 
-def _use(error: FieldError, ground: SubmitContext) -> str:
+def _use(error: FieldError, submit_context: SubmitContext) -> str:
     """Return a valid value, if the cluster has one."""
     known: Mapping[str, Sequence[str]] = {
-        ReasonCode.UNKNOWN_VC: sorted(ground.clusters),
-        ReasonCode.UNKNOWN_TYPE: sorted(ground.types),
+        ReasonCode.UNKNOWN_VC: sorted(submit_context.clusters),
+        ReasonCode.UNKNOWN_TYPE: sorted(submit_context.types),
     }
     if error.code in known:
         choices = known[error.code]

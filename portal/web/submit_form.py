@@ -137,7 +137,7 @@ def form_of(
     checked: SubmitCheck,
     *,
     clusters: Sequence[str],
-    ground: SubmitContext,
+    submit_context: SubmitContext,
     device_types: Sequence[str],
     has_racks: bool = False,
     pins: Sequence[str] = (),
@@ -148,14 +148,14 @@ def form_of(
     Args:
         checked: the text and its faults.
         clusters: virtual clusters open to the viewer.
-        ground: submit context, with the priority classes.
+        submit_context: submit context, with the priority classes.
         device_types: types in the cluster.
         has_racks: whether nodes are grouped in larger cells.
         pins: result of ``pins_offered``.
         posted: posted texts of the form, if any.
     """
     roles, values, kept = _read(checked, posted)
-    choices = _offered(values, clusters, ground, has_racks=has_racks, pins=pins)
+    choices = _offered(values, clusters, submit_context, has_racks=has_racks, pins=pins)
     faults = _by_field(checked.faults)
     fields = {
         name: _input(name, values[name], faults, choices)
@@ -196,7 +196,7 @@ def _read(
 def _offered(
     values: Mapping[str, str | bool],
     clusters: Sequence[str],
-    ground: SubmitContext,
+    submit_context: SubmitContext,
     *,
     has_racks: bool,
     pins: Sequence[str],
@@ -205,7 +205,7 @@ def _offered(
     levels = [each.value for each in Within if has_racks or each is not Within.RACK]
     choices = {
         "virtual_cluster": _choices(((name, Name(name)) for name in clusters), values),
-        "priority": _priority_choices(ground),
+        "priority": _priority_choices(submit_context),
         "container.user": _USERS,
         "container.ipc": _IPC,
         "elastic.mode": _MODES,
@@ -220,9 +220,9 @@ def _offered(
     return choices
 
 
-def pins_offered(document: object, ground: SubmitContext) -> tuple[str, ...]:
+def pins_offered(document: object, submit_context: SubmitContext) -> tuple[str, ...]:
     """Return the pinned cells of the document's virtual cluster, and others named by its roles."""
-    known = ground.pinned_in(value_at(document, ("virtual_cluster",)))
+    known = submit_context.pinned_in(value_at(document, ("virtual_cluster",)))
     roles = roles_of(document)
     values = (value_at(document, ("roles", role, "pinned_cell")) for role in roles)
     named = {value for value in values if isinstance(value, str) and value}
@@ -239,14 +239,14 @@ def _choices(
     return found if values["virtual_cluster"] else (("", gettext("Select one")), *found)
 
 
-def _priority_choices(ground: SubmitContext) -> tuple[tuple[str, str], ...]:
+def _priority_choices(submit_context: SubmitContext) -> tuple[tuple[str, str], ...]:
     default = gettext("default")
-    if ground.default_class:
+    if submit_context.default_class:
         default = gettext("default (%(name)s, %(value)s)") % {
-            "name": ground.default_class,
-            "value": ground.default_priority,
+            "name": submit_context.default_class,
+            "value": submit_context.default_priority,
         }
-    listed = ground.priorities.items()
+    listed = submit_context.priorities.items()
     return (
         ("", default),
         *((name, Name(f"{name} ({value})")) for name, value in listed if value >= 0),

@@ -33,7 +33,7 @@ class Panel:
     Attributes:
         verdict: one or two words, next to ``icon`` in ``tone``.
         headline: the number or the sentence in large letters.
-        says: the reason, in one or two sentences.
+        summary: the reason, in one or two sentences.
         code: the reason code, where there is one.
         facts: names and values.
         warnings: deviations from the document.
@@ -50,7 +50,7 @@ class Panel:
     tone: str
     icon: str
     headline: str
-    says: str = ""
+    summary: str = ""
     code: str = ""
     facts: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
@@ -129,7 +129,7 @@ def panel_of_faults(faults: Sequence[Fault]) -> Panel:
         tone="bad",
         icon="failed",
         headline=_("%(number)s to fix") % {"number": words.plural(number, "error", "errors")},
-        says=_("Correct the errors, then submit."),
+        summary=_("Correct the errors, then submit."),
         faults=tuple(faults),
     )
 
@@ -142,7 +142,7 @@ def panel_of_draft(draft: ValidatedJob, plan: JobPlan | None, tasks: int) -> Pan
             tone="ok",
             icon="succeeded",
             headline=wants_in_words(draft.demand),
-            says=_("The next scheduling round decides the placement."),
+            summary=_("The next scheduling round decides the placement."),
             facts=_facts(draft, tasks),
             warnings=draft.warnings,
         )
@@ -161,7 +161,7 @@ def panel_of_draft(draft: ValidatedJob, plan: JobPlan | None, tasks: int) -> Pan
         tone=tone,
         icon=icon,
         headline=headline,
-        says=_where(plan, tasks),
+        summary=_where(plan, tasks),
         code=plan.code,
         blocked_by=tuple((number, job_url(number)) for number in plan.blocked_by),
         blocked_by_others=plan.blocked_by_others,

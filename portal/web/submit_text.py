@@ -181,7 +181,7 @@ def _edited(
 
 
 def with_upload(
-    request: PageRequest, typed: Typed, ground: SubmitContext
+    request: PageRequest, typed: Typed, submit_context: SubmitContext
 ) -> tuple[Typed, tuple[FieldError, ...]]:
     """Store the archive, if any, and name it in the document.
 
@@ -193,7 +193,7 @@ def with_upload(
     upload = request.http.FILES.get("upload")
     if upload is None or typed.document is None:
         return typed, ()
-    cluster = ground.clusters.get(str(typed.document.get("virtual_cluster")))
+    cluster = submit_context.clusters.get(str(typed.document.get("virtual_cluster")))
     if cluster is None:
         fault = FieldError(
             field=FIELD,

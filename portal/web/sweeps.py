@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from portal.addresses import job_url
-from portal.api.documents import ground_for, read_document, round_config
+from portal.api.documents import read_document, round_config, submit_context_for
 from portal.web.components import words
 from portal.web.components.states import job_state
 from portal.web.components.stats import Stat
@@ -88,7 +88,7 @@ def preview_sweep(request: PageRequest, typed: TypedSweep) -> Panel:
         document=typed.document,
         grid=typed.grid,
         max_parallel=typed.max_parallel,
-        ground=ground_for(request.viewer),
+        submit_context=submit_context_for(request.viewer),
         config=round_config(),
         now=request.now,
     )
@@ -209,7 +209,7 @@ def _submit(request: PageRequest, typed: TypedSweep) -> Sweep:
         document=typed.document,
         grid=typed.grid,
         max_parallel=typed.max_parallel,
-        ground=ground_for(request.viewer),
+        submit_context=submit_context_for(request.viewer),
         now=request.now,
         idempotency_key=f"sweep:{once}" if once else "",
     )
@@ -251,7 +251,7 @@ def _beginning(request: PageRequest) -> str:
     saved = request.http.GET.get("saved", "")
     if saved.isascii() and saved.isdecimal() and len(saved) < 19:
         return template_for(request.viewer, int(saved)).text
-    return sample_text("sweep", usual_cluster(request.viewer, ground_for(request.viewer)))
+    return sample_text("sweep", usual_cluster(request.viewer, submit_context_for(request.viewer)))
 
 
 def _grid_in_words(row: Sweep) -> str:

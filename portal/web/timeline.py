@@ -125,7 +125,7 @@ def _node(node: TimelineNode, runs: Sequence[GanttRun], window: Window, closed: 
         url=node_url(node.id),
         icon="" if is_well else look.icon,
         tone="" if is_well else look.tone,
-        says=_node_says(look.word, len(node.devices), node.device_type, get_language()),
+        summary=_node_says(look.word, len(node.devices), node.device_type, get_language()),
         devices=node.devices,
         runs=runs,
         is_open=is_open,

@@ -41,7 +41,7 @@ from portal.web import (
 
 LISTS: Final[list[URLPattern]] = [
     path("jobs/act/", job_actions.act_on_many, name="jobs-act"),
-    path("jobs/views/", jobs_filters.keep_view, name="jobs-views"),
+    path("jobs/views/", jobs_filters.save_list_view, name="jobs-views"),
     path("job-templates/", jobs_filters.job_templates, name="job-templates"),
     path("job-templates/keep/", jobs_filters.keep_template, name="job-template-keep"),
     path("job-templates/delete/", jobs_filters.drop_template, name="job-template-delete"),

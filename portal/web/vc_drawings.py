@@ -40,7 +40,7 @@ class CellTrees:
 
     virtual: DeviceMap
     physical: DeviceMap
-    says: str
+    summary: str
     hidden: tuple[int, int]
 
 
@@ -64,7 +64,7 @@ def cell_trees(
                 name="", index=None, rows=tuple(_bound_node(node, colour) for node in found.nodes)
             )
         ),
-        says=_("%(bound)s of %(total)s bound")
+        summary=_("%(bound)s of %(total)s bound")
         % {
             "bound": words.count(found.bound),
             "total": words.plural(found.total, "cell", "cells"),
@@ -151,7 +151,7 @@ def _unbound_rows(cells: Iterable[VcCell]) -> Iterator[tuple[str, NodeTile]]:
                 url="",
                 icon="",
                 tone="",
-                says=text,
+                summary=text,
                 devices=members[0].devices,
                 cells=MapGroup(width=1, gap=1, parts=(tile,)),
             ),
@@ -204,7 +204,7 @@ def _row(
     part = _part(tree, holder, tile)
     width = len(_leaves(tree))
     cells = part if isinstance(part, MapGroup) else MapGroup(width=width, gap=1, parts=(part,))
-    return NodeTile(name=name, url="", icon="", tone="", says=name, devices=width, cells=cells)
+    return NodeTile(name=name, url="", icon="", tone="", summary=name, devices=width, cells=cells)
 
 
 def _part(

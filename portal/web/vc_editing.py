@@ -228,7 +228,7 @@ def verdict_context(
         "effect": answer.effect,
         "rows": answer.rows,
         "fault": fault,
-        "says": rows_in_words(answer.rows),
+        "summary": rows_in_words(answer.rows),
         "left": rows_in_words_left(answer),
         "limits": [limit_words(limit) for limit in answer.too_many],
         "assignment": drawn_assignment(

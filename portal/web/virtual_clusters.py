@@ -59,7 +59,7 @@ class FitCell:
     word: str
     icon: str
     tone: str
-    says: str
+    summary: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,7 @@ def detail_context(asked: PageRequest, detail: VcDetail, **changes: Any) -> dict
         "chains": sorted({row.device_type for row in detail.shape if row.count}),
         "assignment": _assignment(asked, detail) if detail.can_edit else None,
         "policy_form": PolicyForm.of(detail.policy, detail.policy_args, detail.version),
-        "policy_says": policy_summary(detail.policy),
+        "policy_summary": policy_summary(detail.policy),
         "caps_form": CapsForm(initial={"version": detail.version, **detail.columns()}),
         "changes": _changes(asked, detail),
         "is_archived": detail.archived_at is not None,
@@ -208,10 +208,10 @@ def _changes(asked: PageRequest, detail: VcDetail) -> Any:
 def _fit_cell(fit: Fit | None) -> FitCell | None:
     if fit is None:
         return None
-    icon, tone, says = FIT_WORDS[fit]
+    icon, tone, summary = FIT_WORDS[fit]
     # Elsewhere the word is about the past: a token that was never used.
     shown = pgettext("job size", "never") if fit is Fit.NEVER else word(fit.value)
-    return FitCell(word=shown, icon=icon, tone=tone, says=says)
+    return FitCell(word=shown, icon=icon, tone=tone, summary=summary)
 
 
 def _stats(detail: VcDetail) -> tuple[Stat, ...]:

@@ -118,7 +118,7 @@ def answer(asked: PageRequest, pk: int) -> HttpResponseBase:
         "facts": what_if_out(row),
         "state": state,
         "change": _change_of(row),
-        "says": policy_summary(row.policy),
+        "summary": policy_summary(row.policy),
         "step": min(row.step + 1, len(STEPS)),
         "steps": len(STEPS),
         "doing": STEPS[min(row.step, len(STEPS) - 1)],

@@ -70,7 +70,7 @@ def check_draft(
     *,
     document: Mapping[str, Any],
     viewer: Viewer,
-    ground: SubmitContext,
+    submit_context: SubmitContext,
     forgiven: frozenset[str] = frozenset(),
 ) -> ValidatedJob:
     """Validate a document.
@@ -78,7 +78,7 @@ def check_draft(
     Args:
         document: the native specification.
         viewer: the submitter.
-        ground: the submit context.
+        submit_context: the submit context.
         forgiven: codes of tolerated faults: the job cannot start, but can be amended.
 
     Raises:
@@ -90,11 +90,15 @@ def check_draft(
     except InvalidJobSpecError as error:
         refusal = UnsupportedFieldError if error.code == "unsupported-field" else InvalidJobError
         raise refusal(errors=[from_spec_error(e) for e in error.errors]) from None
-    return check_spec(spec=spec, viewer=viewer, ground=ground, forgiven=forgiven)
+    return check_spec(spec=spec, viewer=viewer, submit_context=submit_context, forgiven=forgiven)
 
 
 def check_spec(
-    *, spec: JobSpec, viewer: Viewer, ground: SubmitContext, forgiven: frozenset[str] = frozenset()
+    *,
+    spec: JobSpec,
+    viewer: Viewer,
+    submit_context: SubmitContext,
+    forgiven: frozenset[str] = frozenset(),
 ) -> ValidatedJob:
     """Validate a well-formed specification.
 
@@ -102,19 +106,19 @@ def check_spec(
         InvalidJobError: a name in it is not valid; the error lists all faults.
         ForbiddenError: the viewer may see the virtual cluster but not submit to it.
     """
-    virtual_cluster = _find_cluster(spec, ground)
+    virtual_cluster = _find_cluster(spec, submit_context)
     viewer.require(
         Permission.SUBMIT_JOBS,
         virtual_cluster.tenant_id,
         what=f"virtual cluster {virtual_cluster.name}",
     )
-    _check_limit(virtual_cluster, ground)
-    priority, job_class = _priority(spec, ground)
+    _check_limit(virtual_cluster, submit_context)
+    priority, job_class = _priority(spec, submit_context)
     spec, storage_faults = resolved(
-        spec, ground.storages, tenant=virtual_cluster.tenant_id, vc=virtual_cluster.pk
+        spec, submit_context.storages, tenant=virtual_cluster.tenant_id, vc=virtual_cluster.pk
     )
     faults = [
-        *faults_of(spec, virtual_cluster, job_class, ground),
+        *faults_of(spec, virtual_cluster, job_class, submit_context),
         *map(from_spec_error, storage_faults),
     ]
     after = _dependencies(spec, viewer, faults)
@@ -125,7 +129,7 @@ def check_spec(
         virtual_cluster=virtual_cluster,
         priority=priority,
         job_class=job_class,
-        warnings=_warnings(spec, virtual_cluster, ground),
+        warnings=_warnings(spec, virtual_cluster, submit_context),
         after=after,
     )
 
@@ -141,10 +145,13 @@ def from_spec_error(error: SpecFieldError) -> FieldError:
     )
 
 
-def _find_cluster(spec: JobSpec, ground: SubmitContext) -> VirtualCluster:
-    found = ground.clusters.get(spec.virtual_cluster)
+def _find_cluster(spec: JobSpec, submit_context: SubmitContext) -> VirtualCluster:
+    found = submit_context.clusters.get(spec.virtual_cluster)
     if found is None:
-        known = ", ".join(sorted(ground.clusters)[:8]) or "none; ask a lead to add you to a tenant"
+        known = (
+            ", ".join(sorted(submit_context.clusters)[:8])
+            or "none; ask a lead to add you to a tenant"
+        )
         raise InvalidJobError(
             errors=[
                 FieldError(
@@ -159,8 +166,8 @@ def _find_cluster(spec: JobSpec, ground: SubmitContext) -> VirtualCluster:
     return found
 
 
-def _check_limit(virtual_cluster: VirtualCluster, ground: SubmitContext) -> None:
-    if not ground.may_use(virtual_cluster):
+def _check_limit(virtual_cluster: VirtualCluster, submit_context: SubmitContext) -> None:
+    if not submit_context.may_use(virtual_cluster):
         raise InvalidJobError(
             sentence("you-are-limited-to-others"),
             field="virtual_cluster",
@@ -169,18 +176,18 @@ def _check_limit(virtual_cluster: VirtualCluster, ground: SubmitContext) -> None
         )
 
 
-def _priority(spec: JobSpec, ground: SubmitContext) -> tuple[int, JobClass]:
+def _priority(spec: JobSpec, submit_context: SubmitContext) -> tuple[int, JobClass]:
     value: int
     if spec.priority is None:
-        value = ground.default_priority
+        value = submit_context.default_priority
     elif isinstance(spec.priority, int):
         value = spec.priority
-    elif spec.priority in ground.priorities:
-        value = ground.priorities[spec.priority]
+    elif spec.priority in submit_context.priorities:
+        value = submit_context.priorities[spec.priority]
     elif _is_openpai_default(spec):
-        value = ground.default_priority
+        value = submit_context.default_priority
     else:
-        names = ", ".join(ground.priorities)
+        names = ", ".join(submit_context.priorities)
         raise InvalidJobError(
             sentence("no-priority-class", priority=repr(spec.priority)),
             field="priority",
@@ -222,34 +229,36 @@ def _dependencies(spec: JobSpec, viewer: Viewer, faults: list[FieldError]) -> tu
 
 
 def _warnings(
-    spec: JobSpec, virtual_cluster: VirtualCluster, ground: SubmitContext
+    spec: JobSpec, virtual_cluster: VirtualCluster, submit_context: SubmitContext
 ) -> tuple[str, ...]:
     with_image = sorted(name for name, role in spec.roles.items() if role.image)
     found: list[str] = []
-    if with_image and ground.images_ignored:
+    if with_image and submit_context.images_ignored:
         found.append(sentence("image-ignored", roles=", ".join(with_image)))
-    is_plain = ground.images_ignored or len(with_image) < len(spec.roles)
+    is_plain = submit_context.images_ignored or len(with_image) < len(spec.roles)
     if is_plain:
-        levels = {kind.isolation for kind in ground.nodes}
+        levels = {kind.isolation for kind in submit_context.nodes}
         if levels == {NONE}:
             found.append(sentence("not-isolated"))
         elif NONE in levels:
             found.append(sentence("maybe-not-isolated"))
-    limits = {kind.enforces_limits for kind in ground.nodes}
+    limits = {kind.enforces_limits for kind in submit_context.nodes}
     if limits == {False}:
         found.append(sentence("no-limits-anywhere"))
     elif False in limits:
         found.append(sentence("no-limits-somewhere"))
-    found += _network_warnings(spec, ground, is_plain=is_plain)
-    return (*found, *_path_warnings(virtual_cluster.tenant_id, ground))
+    found += _network_warnings(spec, submit_context, is_plain=is_plain)
+    return (*found, *_path_warnings(virtual_cluster.tenant_id, submit_context))
 
 
-def _network_warnings(spec: JobSpec, ground: SubmitContext, *, is_plain: bool) -> Iterator[str]:
+def _network_warnings(
+    spec: JobSpec, submit_context: SubmitContext, *, is_plain: bool
+) -> Iterator[str]:
     if spec.gang and sum(role.instances for role in spec.roles.values()) > 1:
         yield sentence("gang-network-shared")
         return
     networks = {
-        kind.plain_network if is_plain else kind.container_network for kind in ground.nodes
+        kind.plain_network if is_plain else kind.container_network for kind in submit_context.nodes
     }
     # The node has not reported its networks yet, or has no container engine.
     networks.discard("")
@@ -259,11 +268,11 @@ def _network_warnings(spec: JobSpec, ground: SubmitContext, *, is_plain: bool) -
         yield sentence("network-may-be-shared")
 
 
-def _path_warnings(tenant_id: int, ground: SubmitContext) -> Iterator[str]:
+def _path_warnings(tenant_id: int, submit_context: SubmitContext) -> Iterator[str]:
     """Yield a warning about shared paths that jobs of the tenant see on some node."""
     visible = {
         (path.path, path.writable)
-        for kind in ground.nodes
+        for kind in submit_context.nodes
         for path in visible_to(kind.visible_paths, tenant_id)
     }
     if not visible:

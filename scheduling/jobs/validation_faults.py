@@ -13,24 +13,27 @@ from tessera.reasons import ReasonCode
 
 
 def faults_of(
-    spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: SubmitContext
+    spec: JobSpec,
+    virtual_cluster: VirtualCluster,
+    job_class: JobClass,
+    submit_context: SubmitContext,
 ) -> list[FieldError]:
     """Return all faults, such as unknown types, levels, pinned cells and archives."""
     return [
-        *_type_faults(spec, ground),
+        *_type_faults(spec, submit_context),
         *_rack_faults(spec),
-        *_network_faults(spec, ground),
-        *_pin_faults(spec, virtual_cluster, job_class, ground),
-        *_share_faults(spec, virtual_cluster, job_class, ground),
+        *_network_faults(spec, submit_context),
+        *_pin_faults(spec, virtual_cluster, job_class, submit_context),
+        *_share_faults(spec, virtual_cluster, job_class, submit_context),
         *_archive_faults(spec, virtual_cluster),
         *_reader_faults(spec, virtual_cluster),
     ]
 
 
-def _network_faults(spec: JobSpec, ground: SubmitContext) -> list[FieldError]:
+def _network_faults(spec: JobSpec, submit_context: SubmitContext) -> list[FieldError]:
     """Return faults of gangs with several instances that may not use the network of the nodes."""
     instances = sum(role.instances for role in spec.roles.values())
-    if ground.host_network or not spec.gang or instances == 1:
+    if submit_context.host_network or not spec.gang or instances == 1:
         return []
     return [
         FieldError(
@@ -44,13 +47,15 @@ def _network_faults(spec: JobSpec, ground: SubmitContext) -> list[FieldError]:
     ]
 
 
-def _type_faults(spec: JobSpec, ground: SubmitContext) -> list[FieldError]:
+def _type_faults(spec: JobSpec, submit_context: SubmitContext) -> list[FieldError]:
     faults: list[FieldError] = []
     for name, role in spec.roles.items():
-        if len(role.device_types) < 2 and ground.types.has(role.devices, *role.device_types):
+        if len(role.device_types) < 2 and submit_context.types.has(
+            role.devices, *role.device_types
+        ):
             continue
-        known = ", ".join(sorted(ground.types)) or "none yet: add a node"
-        unknown = [t for t in role.device_types if t not in ground.types]
+        known = ", ".join(sorted(submit_context.types)) or "none yet: add a node"
+        unknown = [t for t in role.device_types if t not in submit_context.types]
         faults.extend(
             FieldError(
                 field=f"roles.{name}.device_types",
@@ -62,7 +67,9 @@ def _type_faults(spec: JobSpec, ground: SubmitContext) -> list[FieldError]:
             for device_type in unknown
         )
         usable = [
-            n for t, n in ground.types.items() if not role.device_types or t in role.device_types
+            n
+            for t, n in submit_context.types.items()
+            if not role.device_types or t in role.device_types
         ]
         if not unknown and usable and role.devices > max(usable):
             faults.append(
@@ -96,10 +103,13 @@ def _rack_faults(spec: JobSpec) -> list[FieldError]:
 
 
 def _pin_faults(
-    spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: SubmitContext
+    spec: JobSpec,
+    virtual_cluster: VirtualCluster,
+    job_class: JobClass,
+    submit_context: SubmitContext,
 ) -> list[FieldError]:
     """Return faults of unknown pinned cells, and of pinned cells in opportunistic jobs."""
-    known = ground.pinned.get(virtual_cluster.pk, ())
+    known = submit_context.pinned.get(virtual_cluster.pk, ())
     faults = []
     for name, role in spec.roles.items():
         if role.pinned_cell is None:
@@ -135,9 +145,12 @@ def _levels_in_nodes() -> str:
 
 
 def _share_faults(
-    spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: SubmitContext
+    spec: JobSpec,
+    virtual_cluster: VirtualCluster,
+    job_class: JobClass,
+    submit_context: SubmitContext,
 ) -> list[FieldError]:
-    if job_class is JobClass.OPPORTUNISTIC or virtual_cluster.pk in ground.guaranteed:
+    if job_class is JobClass.OPPORTUNISTIC or virtual_cluster.pk in submit_context.guaranteed:
         return []
     if all(role.pinned_cell is not None for role in spec.roles.values()):
         return []

@@ -45,7 +45,7 @@ def submit_sweep(
     document: Mapping[str, Any],
     grid: Grid,
     max_parallel: int | None,
-    ground: SubmitContext,
+    submit_context: SubmitContext,
     now: datetime,
     idempotency_key: str = "",
 ) -> tuple[Sweep, bool]:
@@ -73,7 +73,11 @@ def submit_sweep(
     try:
         with transaction.atomic():
             jobs = submit_jobs(
-                submissions=submissions, viewer=viewer, ground=ground, now=now, key=key
+                submissions=submissions,
+                viewer=viewer,
+                submit_context=submit_context,
+                now=now,
+                key=key,
             )
             keep = partial(keep_sweep, viewer=viewer, jobs=jobs, name=name, label=label)
             sweep = keep(grid=grid, max_parallel=max_parallel, now=now)
@@ -106,7 +110,7 @@ def plan_sweep(
     document: Mapping[str, Any],
     grid: Grid,
     max_parallel: int | None,
-    ground: SubmitContext,
+    submit_context: SubmitContext,
     config: RoundConfig,
     now: datetime,
 ) -> SweepPlan:
@@ -118,11 +122,11 @@ def plan_sweep(
         ForbiddenError: the viewer may not submit them.
     """
     wanted = _documents(document, grid, label=LABEL, max_parallel=max_parallel)
-    draft = check_draft(document=wanted[0], viewer=viewer, ground=ground)
+    draft = check_draft(document=wanted[0], viewer=viewer, submit_context=submit_context)
     plan = plan_job(
         document=wanted[0],
         viewer=viewer,
-        ground=ground,
+        submit_context=submit_context,
         config=config,
         now=now,
         tasks=len(wanted) if max_parallel is None else min(max_parallel, len(wanted)),

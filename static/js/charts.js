@@ -146,9 +146,9 @@ function table(figure) {
 }
 
 function describe(chart, figure) {
-  if (!figure.says) return;
-  $(".chart-says", chart).textContent = figure.says;
-  $(".plot", chart).setAttribute("aria-label", figure.says);
+  if (!figure.summary) return;
+  $(".chart-summary", chart).textContent = figure.summary;
+  $(".plot", chart).setAttribute("aria-label", figure.summary);
 }
 
 async function draw(chart, figure) {

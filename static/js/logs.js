@@ -32,7 +32,7 @@ class LogView {
     this.card = card;
     this.box = $(".log", card);
     this.list = $("ol", card);
-    this.footer = $("[data-log-says]", card);
+    this.footer = $("[data-log-summary]", card);
     this.follow = $("[data-log-follow]", card);
     this.earlier = $("[data-log-earlier]", card);
     this.following = true;

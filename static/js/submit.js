@@ -33,7 +33,7 @@ class Submit {
     this.button = $("[data-submit-send]", root);
     this.source = this.typedEarlier() ?? root.dataset.source ?? "yaml";
     this.errors = [];
-    this.says = "";
+    this.summary = "";
     this.check = debounce(WAIT_MS, () => this.ask());
     this.listen();
     this.number([]);
@@ -119,7 +119,7 @@ class Submit {
   // If the document could not be parsed, the form does not change.
   refuse(errors) {
     this.errors = errors;
-    this.says = counted(errors);
+    this.summary = counted(errors);
     this.mark();
     this.plan.removeAttribute("aria-busy");
   }
@@ -163,7 +163,7 @@ class Submit {
     if (changed || this.source === "yaml") this.fill(answer.fields ?? {});
     this.keep(Boolean(answer.is_kept));
     this.errors = answer.errors ?? [];
-    this.says = answer.says;
+    this.summary = answer.summary;
     this.mark();
     if (typeof answer.plan === "string") $("[data-submit-plan-body]", this.plan).innerHTML = answer.plan;
     this.plan.removeAttribute("aria-busy");
@@ -216,9 +216,9 @@ class Submit {
     for (const wrong of $$('[aria-invalid="true"]', this.form)) wrong.removeAttribute("aria-invalid");
     for (const error of this.errors) this.markField(error);
     this.number(this.errors.map((error) => error.line).filter(Boolean));
-    const says = $("[data-yaml-says]", this.root);
-    if (says && this.says) says.textContent = this.says;
-    says?.classList.toggle("bad-text", this.errors.length > 0);
+    const summary = $("[data-yaml-summary]", this.root);
+    if (summary && this.summary) summary.textContent = this.summary;
+    summary?.classList.toggle("bad-text", this.errors.length > 0);
     this.button.setAttribute("aria-disabled", String(this.errors.length > 0));
   }
 

@@ -43,7 +43,7 @@ def test_a_job_is_submitted_by_form_its_log_streams_in_and_it_succeeds(
 
     steps = [line for line in alice.locator(".log .tx").all_inner_texts() if "step" in line]
     assert steps == [f"step {number}" for number in range(1, 21)]
-    expect(alice.locator("[data-log-says]")).to_contain_text("no gaps")
+    expect(alice.locator("[data-log-summary]")).to_contain_text("no gaps")
     assert alice.evaluate("window.sameDocument") is True
 
 
@@ -167,7 +167,7 @@ def test_an_error_stands_at_its_field_with_a_value_that_would_do(
     expect(alice.locator("[name='roles.worker.devices']")).to_have_attribute(
         "aria-invalid", "true"
     )
-    expect(alice.locator("[data-yaml-says]")).to_contain_text("1 error, line")
+    expect(alice.locator("[data-yaml-summary]")).to_contain_text("1 error, line")
     expect(alice.locator("[data-submit-send]")).to_have_attribute("aria-disabled", "true")
     alice.click("[data-live-error] button")
     expect(alice.locator("[name='roles.worker.devices']")).to_have_value("8")
@@ -180,17 +180,17 @@ def test_a_text_that_is_half_typed_leaves_the_form_as_it_was(
 ) -> None:
     alice.goto(f"{running_portal.url}/submit/")
     ready(alice)
-    name, says = alice.locator("[name=name]"), alice.locator("[data-yaml-says]")
+    name, summary = alice.locator("[name=name]"), alice.locator("[data-yaml-summary]")
     whole = alice.input_value("[data-submit-yaml]")
     was = name.input_value()
 
     alice.fill("[data-submit-yaml]", whole.replace("virtual_cluster: vision-a", "virtual_clu"))
 
-    expect(says).to_have_text(re.compile(r"Is not valid YAML: could not find"))
+    expect(summary).to_have_text(re.compile(r"Is not valid YAML: could not find"))
     expect(alice.locator(".yaml .numbers .bad")).to_have_count(1)
     expect(alice.locator("[data-submit-kept]")).to_be_visible()
     expect(name).to_have_value(was)
     alice.fill("[data-submit-yaml]", whole.replace(f"name: {was}", "name: mended"))
     expect(name).to_have_value("mended")
     expect(alice.locator("[data-submit-kept]")).to_be_hidden()
-    expect(says).to_have_text("No errors")
+    expect(summary).to_have_text("No errors")

@@ -35,7 +35,7 @@ LOG = """<section data-log data-job="7" data-role="worker" data-rank="0" data-ur
 <input data-log-find><button data-log-next hidden><span data-log-errors></span></button>
 <button data-log-previous hidden></button><button data-log-wrap></button>
 <button data-log-follow><b></b></button><div class="log" tabindex="0"><ol></ol></div>
-<span data-log-says></span><button data-log-earlier hidden></button></section>"""
+<span data-log-summary></span><button data-log-earlier hidden></button></section>"""
 
 TICKER = """<div data-banner></div>
 <span data-ticker data-topic="rounds" data-twin="/twin/"><svg></svg>
@@ -188,7 +188,7 @@ def test_a_log_has_no_gap_after_a_lost_message_and_a_reconnect(page: Page) -> No
 
     expect(lines).to_have_count(14)
     assert lines.all_inner_texts() == [f"line {number}" for number in range(14)]
-    expect(page.locator("[data-log-says]")).to_contain_text("no gaps")
+    expect(page.locator("[data-log-summary]")).to_contain_text("no gaps")
     page.fill("[data-log-find]", "line 13")
     expect(page.locator("li.found")).to_have_count(1)
 
@@ -212,7 +212,7 @@ def test_what_arrives_while_the_log_is_read_stands_there_once(page: Page) -> Non
     server.held = None
     server.tell_log(held[0])
 
-    expect(page.locator("[data-log-says]")).to_contain_text("21 of 21 bytes, no gaps")
+    expect(page.locator("[data-log-summary]")).to_contain_text("21 of 21 bytes, no gaps")
     assert lines.all_inner_texts() == [f"line {number}" for number in range(3)]
 
 
@@ -234,7 +234,7 @@ def test_what_stands_earlier_joins_on_without_a_gap_and_once(page: Page) -> None
         page.wait_for_function(f"document.querySelectorAll('.log .tx').length > {shown}")
 
     assert lines.all_inner_texts() == whole
-    expect(page.locator("[data-log-says]")).to_contain_text("no gaps")
+    expect(page.locator("[data-log-summary]")).to_contain_text("no gaps")
 
 
 def test_a_line_longer_than_what_is_loaded_is_shown_as_far_as_it_goes(page: Page) -> None:

@@ -139,7 +139,7 @@ def make_job(
     job, _ = submit_job(
         submission=Submission(document=document or job_document(**changes)),
         viewer=viewer,
-        ground=read_submit_context(viewer=viewer, images_ignored=False),
+        submit_context=read_submit_context(viewer=viewer, images_ignored=False),
         now=NOW,
     )
     return job

@@ -29,7 +29,7 @@ from tessera import isolation, protocol
 from tessera.isolation import NAMESPACE, USER, VisiblePath
 from tessera.node import background, cgroups, kernel, system
 from tessera.node.accounts import Account
-from tessera.node.boxes import Box, SandboxError
+from tessera.node.boxes import Sandbox, SandboxError
 from tessera.node.cgroups import Group
 from tessera.node.runner import FROZEN_SECONDS
 from tessera.node.sandbox_root import Bind, Plan
@@ -268,7 +268,7 @@ def outcome_of(
     def work() -> dict[str, object]:
         prepare()
         system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
-        box = Box(plan)
+        box = Sandbox(plan)
         try:
             box.start(os.open(os.devnull, os.O_WRONLY), group)
         except SandboxError as error:

@@ -8,7 +8,7 @@ from django.contrib.sessions.models import Session
 from django.utils import timezone
 
 from portal.celery import DEFAULT_QUEUE, NODES_QUEUE, ROUNDS_QUEUE, app
-from portal.tasks import keep_house
+from portal.tasks import run_maintenance
 from scheduling import tasks
 from scheduling.jobs.models import Job
 from scheduling.rounds.models import Round
@@ -35,8 +35,8 @@ def test_pruning_deletes_old_rows_and_no_live_ones():
     for number, at in ((1, long_ago), (2, timezone.now())):
         Round.objects.create(number=number, started_at=at, committed_at=at, duration_ms=1)
 
-    keep_house()
-    keep_house()
+    run_maintenance()
+    run_maintenance()
 
     assert list(Job.objects.unscoped().values_list("id", flat=True)) == [live.pk]
     assert list(Round.objects.values_list("number", flat=True)) == [2]
@@ -50,11 +50,11 @@ def test_housekeeping_keeps_things_for_as_long_as_is_set(settings):
         )
     settings.TESSERA = replace(settings.TESSERA, keep_days={"rounds": -1.0})
 
-    keep_house()
+    run_maintenance()
     assert Round.objects.count() == 2
 
     settings.TESSERA = replace(settings.TESSERA, keep_days={"rounds": 999.0})
-    keep_house()
+    run_maintenance()
     assert Round.objects.count() == 1
 
 
@@ -70,7 +70,7 @@ def test_housekeeping_forgets_sessions_and_sign_ins_that_are_over():
     for key, days in (("last year's", 401), ("today's", 0)):
         KnownSource.objects.create(user=alice, key=key, last_at=now - timedelta(days=days))
 
-    keep_house()
+    run_maintenance()
 
     assert list(Session.objects.values_list("session_key", flat=True)) == ["open"]
     assert list(SignInTally.objects.values_list("key", flat=True)) == ["new"]
@@ -84,7 +84,7 @@ def test_housekeeping_forgets_forms_that_were_sent_long_ago():
             user=alice, word=word, digest="", made=1, at=now - timedelta(days=days)
         )
 
-    keep_house()
+    run_maintenance()
 
     assert list(FormToken.objects.values_list("word", flat=True)) == ["new"]
 
@@ -116,7 +116,7 @@ def test_every_scheduled_task_belongs_to_a_served_queue(settings):
     scheduled = settings.CELERY_BEAT_SCHEDULE.values()
 
     assert {entry["task"] for entry in scheduled} <= set(app.tasks)
-    assert {"scheduling.tasks.run_round", "portal.tasks.keep_house"} <= {
+    assert {"scheduling.tasks.run_round", "portal.tasks.run_maintenance"} <= {
         entry["task"] for entry in scheduled
     }
     queues = {ROUNDS_QUEUE, NODES_QUEUE, DEFAULT_QUEUE}

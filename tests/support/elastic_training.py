@@ -175,7 +175,9 @@ def together(
                 if process.is_alive():
                     process.kill()
                     process.join()
-        told = [f"rank {path.name[4:]}: {path.read_text()}" for path in stacks if _says(path)]
+        told = [
+            f"rank {path.name[4:]}: {path.read_text()}" for path in stacks if _has_content(path)
+        ]
         assert not told, "\n".join(["these processes hung:", *told])
         return codes
 
@@ -187,7 +189,7 @@ def _watched(stacks: Path, patience: float, target: Callable[..., None], *argume
     target(*arguments)
 
 
-def _says(path: Path) -> bool:
+def _has_content(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 

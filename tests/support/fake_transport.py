@@ -106,7 +106,7 @@ class FakeNode:
         run.log += log
         run.reports += reports
         run.status = replace(run.status, log_end=len(run.log), reports_end=len(run.reports))
-        self._tell(Grew(run_id=run_id, log_end=len(run.log), reports_end=len(run.reports)))
+        self._emit(Grew(run_id=run_id, log_end=len(run.log), reports_end=len(run.reports)))
 
     def start(self, run: FakeRun) -> RunStatus:
         """Start a run exactly once and interpret its command."""
@@ -132,9 +132,9 @@ class FakeNode:
 
     def _set(self, run: FakeRun, **changes: object) -> None:
         run.status = replace(run.status, **changes)  # type: ignore[arg-type]
-        self._tell(run.status)
+        self._emit(run.status)
 
-    def _tell(self, event: NodeEvent) -> None:
+    def _emit(self, event: NodeEvent) -> None:
         for session in self.sessions:
             session.take(event)
 
@@ -221,7 +221,7 @@ class FakeTransport:
                 installation=preparation.run.installation,
             )
             self._node.runs[run_id] = FakeRun(preparation, status)
-            self._node._tell(status)
+            self._node._emit(status)
 
     async def go(self, run_id: str) -> RunStatus:
         return self._node.start(await self._run("go", run_id))

@@ -86,7 +86,7 @@ class NodeConnection:
     async def _connect_and_stay(self) -> str:
         """Connect and stay until the connection breaks; returns the reason."""
         reason = "the session ended"
-        transport = self._service.connect(self.address, self._tell_progress)
+        transport = self._service.connect(self.address, self._report_progress)
         try:
             hello = await transport.open()
             self._visit = NodeSession(self.address, transport, self._service, self._heard)
@@ -127,7 +127,7 @@ class NodeConnection:
         longest = settings.first_backoff * 2.0 ** min(self._failures - 1, 16)
         return min(longest, settings.longest_backoff) * random.uniform(0.5, 1.0)  # noqa: S311
 
-    def _tell_progress(self, run_id: str, text: str) -> None:
+    def _report_progress(self, run_id: str, text: str) -> None:
         rank = self._visit.rank(run_id) if self._visit is not None else None
         if rank is not None:
             self._service.post(

@@ -140,7 +140,7 @@ class StreamFollower:
         """Mark the log as complete; an incomplete last character is shown as it is."""
         self.is_open = False
         self._match(service, self.scanner.finish())
-        self._tell(service, b"", end=True)
+        self._publish(service, b"", end=True)
 
     async def _fetch_log(self, transport: Transport, service: Service) -> None:
         offset = self.kept.end
@@ -157,7 +157,7 @@ class StreamFollower:
         if chunk.offset != offset:
             self._text = b""
             await service.on_disk(logs.forget_before, self.directory, chunk.offset)
-        self._tell(service, chunk.data, end=False)
+        self._publish(service, chunk.data, end=False)
         hits = await service.on_disk(self.scanner.feed, chunk.data, chunk.offset)
         self._match(service, hits)
 
@@ -192,7 +192,7 @@ class StreamFollower:
             self.tally.skip_to(chunk.offset)
         self.tally.take(chunk.data)
 
-    def _tell(self, service: Service, data: bytes, *, end: bool) -> None:
+    def _publish(self, service: Service, data: bytes, *, end: bool) -> None:
         """Send the text to live pages, cut between characters."""
         raw = self._text + data
         rest = 0 if end else unfinished(raw)

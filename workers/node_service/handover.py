@@ -51,12 +51,14 @@ async def bring(*, service: Service, line: Transport, rank: MemberRef, last: Las
     except (HandoverError, RefusedError, TimeoutError) as error:
         reason = str(error) or "it takes too long"
         log.warning("%s: its checkpoint remains on %s: %s", rank.run_id, last.node, reason)
-        _tell(service, rank, CHECKPOINT_LEFT, step=last.step, path=last.node, reason=plain(reason))
+        _record_event(
+            service, rank, CHECKPOINT_LEFT, step=last.step, path=last.node, reason=plain(reason)
+        )
         return
     for name, reason in broken:
         path = f"{name} on {last.node}"
-        _tell(service, rank, CHECKPOINT_BROKEN, path=path, reason=plain(reason))
-    _tell(
+        _record_event(service, rank, CHECKPOINT_BROKEN, path=path, reason=plain(reason))
+    _record_event(
         service,
         rank,
         CHECKPOINT_MOVED,
@@ -148,6 +150,6 @@ class _DamagedError(Exception):
     """The state of a checkpoint does not match its manifest."""
 
 
-def _tell(service: Service, rank: MemberRef, kind: str, **facts: str | int) -> None:
+def _record_event(service: Service, rank: MemberRef, kind: str, **facts: str | int) -> None:
     happening = TrainingEvent(kind=kind, facts=MappingProxyType(dict(facts)))
     service.post(Happened(node_id=rank.node_id, rank=rank, happenings=(happening,)))

@@ -92,7 +92,7 @@ class VcBar:
     segments: tuple[Segment, ...]
     track: str
     mark: str
-    says: str
+    summary: str
 
 
 def vc_bars(uses: Iterable[VcBarUse]) -> tuple[VcBar, ...]:
@@ -123,7 +123,7 @@ def _vc_bar(use: VcBarUse, scale: int) -> VcBar:
         segments=tuple(segments),
         track=_percent(use.guarantee, scale),
         mark=_percent(use.guarantee, scale),
-        says=_says(use),
+        summary=_summary(use),
     )
 
 
@@ -139,7 +139,7 @@ def _segment(kind: str, devices: int, at: int, scale: int) -> Segment:
     )
 
 
-def _says(use: VcBarUse) -> str:
+def _summary(use: VcBarUse) -> str:
     named = (
         ("lent", use.lent),
         ("idle", use.idle),

@@ -32,7 +32,7 @@ class DeviceChart:
     more: str
 
     @property
-    def says(self) -> str:
+    def summary(self) -> str:
         """Describe the chart as text."""
         return f"{self.now}, {self.more}"
 

@@ -77,7 +77,7 @@ class GanttNode:
     url: str
     icon: str
     tone: str
-    says: str
+    summary: str
     devices: tuple[int, ...]
     runs: Sequence[GanttRun]
     is_open: bool = False

@@ -35,7 +35,7 @@ def _row(row: GanttRow, of_node: str, fold: str) -> str:
         f'id="fold-{name}" aria-expanded="{word}" '
         f'aria-label="{escape(of_node % {"node_name": row.node.name})}">{fold}</a>'
         f'<a class="ell" href="{escape(row.node.url)}" '
-        f'title="{name}: {escape(row.node.says)}">{name}</a>{_sign(row)}{_lanes(row)}</div>'
+        f'title="{name}: {escape(row.node.summary)}">{name}</a>{_sign(row)}{_lanes(row)}</div>'
         f'<svg class="gantt-bars" height="{row.height}">'
         f'<rect class="idle" width="100%" height="{row.height}"/>{bars(row)}</svg></div>'
     )
@@ -44,7 +44,7 @@ def _row(row: GanttRow, of_node: str, fold: str) -> str:
 def _sign(row: GanttRow) -> str:
     """Return the icon of a node that needs attention."""
     node = row.node
-    return icons.icon(node.icon, "small", label=node.says) if node.icon else ""
+    return icons.icon(node.icon, "small", label=node.summary) if node.icon else ""
 
 
 def _lanes(row: GanttRow) -> str:

@@ -87,7 +87,7 @@ class HistoryDrawing:
     grid: tuple[Label, ...]
     marks: tuple[Label, ...]
     checkpoints: tuple[str, ...]
-    says: str
+    summary: str
     rows: tuple[tuple[str, str, str, str], ...]
 
 
@@ -130,7 +130,7 @@ def history(
             Label(x=_pc(axis.at(mark.at)), text=mark.what, second=mark.cause) for mark in marks
         ),
         checkpoints=tuple(_pc(axis.at(moment)) for moment in checkpoints),
-        says=_says(spells, held),
+        summary=_summary(spells, held),
         rows=tuple(_row(spell) for spell in spells),
     )
 
@@ -219,7 +219,7 @@ def _range(start: datetime, end: datetime) -> str:
     return f"{words.clock(start)} {words.DASH} {words.clock(end)}"
 
 
-def _says(spells: Sequence[StateSpan], held: Sequence[Held]) -> str:
+def _summary(spells: Sequence[StateSpan], held: Sequence[Held]) -> str:
     last = spells[-1]
     attempts = max(spell.attempt for spell in spells)
     facts = {

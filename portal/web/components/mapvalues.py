@@ -136,7 +136,7 @@ class NodeTile:
     url: str
     icon: str
     tone: str
-    says: str
+    summary: str
     devices: int
     cells: MapGroup
 

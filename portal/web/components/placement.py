@@ -47,7 +47,7 @@ class Placement:
     rows: tuple[PlacedRow, ...]
     cells: tuple[PlacedCell, ...]
     ranks: tuple[PlacedCell, ...]
-    says: str
+    summary: str
     table: tuple[tuple[int, str], ...]
 
 
@@ -79,7 +79,7 @@ def placement(*, node: str, tree: MapCell, ranks: Mapping[int, str], url: str = 
         ),
         cells=tuple(drawing.cells),
         ranks=tuple(rank_cells),
-        says=gettext("%(ranks)s of %(leaves)s devices of %(node)s hold ranks %(values)s.")
+        summary=gettext("%(ranks)s of %(leaves)s devices of %(node)s hold ranks %(values)s.")
         % {
             "ranks": len(ranks),
             "leaves": len(tree.leaves),

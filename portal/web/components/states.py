@@ -14,17 +14,17 @@ class StateLook:
         word: the label.
         icon: id of the symbol in ``img/icons.svg``.
         tone: ``ok``, ``busy``, ``warn``, ``bad``, or empty for grey.
-        says: a one-line explanation.
+        summary: a one-line explanation.
     """
 
     word: str
     icon: str
     tone: str
-    says: str
+    summary: str
 
 
-def _look(word: str, icon: str, tone: str, says: str) -> StateLook:
-    return StateLook(word=word, icon=icon, tone=tone, says=says)
+def _look(word: str, icon: str, tone: str, summary: str) -> StateLook:
+    return StateLook(word=word, icon=icon, tone=tone, summary=summary)
 
 
 JOB_STATES: Final[dict[str, StateLook]] = {

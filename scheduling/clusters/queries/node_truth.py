@@ -93,9 +93,9 @@ def _truth_row(
             else sentence("job-of-tenant", tenant=occupant.tenant or ANOTHER_TENANT)
         )
     runs = member is not None and member.step == MemberStep.RUNNING
-    says = "" if member is None else member.step
+    summary = "" if member is None else member.step
     if member is not None and runs:
-        says = sentence("process-id", pid=str(member.pid))
+        summary = sentence("process-id", pid=str(member.pid))
     condition = "present" if is_present else "missing"
     if not device.healthy:
         condition = device.health_reason or "unhealthy"
@@ -103,7 +103,7 @@ def _truth_row(
         device_index=device.index,
         job_id=occupant.job_id if occupant else None,
         database=database,
-        runner=says,
+        runner=summary,
         device=condition,
         verdict=_verdict(node, member, is_leased=is_leased, is_present=is_present),
     )

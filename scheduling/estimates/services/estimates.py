@@ -339,7 +339,7 @@ class EstimateRows:
                 mine = [
                     row
                     for row in chunk
-                    if row.job_id in there and self._tells_more(row, old.get(row.job_id))
+                    if row.job_id in there and self._is_more_precise(row, old.get(row.job_id))
                 ]
                 self.answered += [r.job_id for r in mine if _answers(r, old.get(r.job_id))]
                 for is_estimated, has_steps, names in parts:
@@ -368,7 +368,7 @@ class EstimateRows:
         """Return whether a row replaces older steps; new waits do so even without steps."""
         return bool(row.sought) or self._only is not None
 
-    def _tells_more(self, row: StartEstimate, old: StartEstimate | None) -> bool:
+    def _is_more_precise(self, row: StartEstimate, old: StartEstimate | None) -> bool:
         """Return whether a row adds information to the stored row."""
         if old is None or self._has_steps(row) or not old.round_number:
             return True

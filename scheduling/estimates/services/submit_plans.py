@@ -96,7 +96,7 @@ def plan_job(
     *,
     document: Mapping[str, Any],
     viewer: Viewer,
-    ground: SubmitContext,
+    submit_context: SubmitContext,
     config: RoundConfig,
     now: datetime,
     warnings: tuple[str, ...] = (),
@@ -107,7 +107,7 @@ def plan_job(
     Args:
         document: the native specification.
         viewer: the submitter.
-        ground: the submit context.
+        submit_context: the submit context.
         config: the settings of rounds.
         now: the current time.
         warnings: parts that an importer could not convert.
@@ -118,13 +118,16 @@ def plan_job(
         InvalidJobError: the document is not well formed, or contains an unknown name.
         ForbiddenError: the viewer may not submit the job.
     """
-    ground.types.count_first()  # for advice; checking one node first would cost one more query
+    # For advice; checking one node first would cost one more query.
+    submit_context.types.count_first()
     try:
-        draft = check_draft(document=document, viewer=viewer, ground=ground)
+        draft = check_draft(document=document, viewer=viewer, submit_context=submit_context)
     except InvalidJobError as error:
         if not {fault.code for fault in error.errors} <= NEVER_CODES:
             raise
-        draft = check_draft(document=document, viewer=viewer, ground=ground, forgiven=NEVER_CODES)
+        draft = check_draft(
+            document=document, viewer=viewer, submit_context=submit_context, forgiven=NEVER_CODES
+        )
         fault: FieldError | None = error.errors[0]
     else:
         fault = None
@@ -135,8 +138,8 @@ def plan_job(
     planning = _Planning(_knowing(standing, job, draft), job, document)
     warnings = (*warnings, *draft.warnings)
     if fault is not None:
-        return planning.refuse(fault, viewer, ground, warnings)
-    return planning.answer(viewer, ground, warnings, tasks=min(tasks, MOST_TASKS))
+        return planning.refuse(fault, viewer, submit_context, warnings)
+    return planning.answer(viewer, submit_context, warnings, tasks=min(tasks, MOST_TASKS))
 
 
 class _Planning:
@@ -151,7 +154,12 @@ class _Planning:
         self.job = job
 
     def answer(
-        self, viewer: Viewer, ground: SubmitContext, warnings: tuple[str, ...], *, tasks: int
+        self,
+        viewer: Viewer,
+        submit_context: SubmitContext,
+        warnings: tuple[str, ...],
+        *,
+        tasks: int,
     ) -> JobPlan:
         """Return the plan (now, later or never) with alternatives that start now."""
         placement, reason = self.try_job(self.job)
@@ -177,7 +185,7 @@ class _Planning:
             blocked_by=tuple(blocker for blocker in told.blocked_by if blocker in known),
             blocked_by_others=len(set(told.blocked_by) - known),
             unblock=tuple(map(sentence, told.unblock)),
-            alternatives=self.alternatives(told, viewer, ground)
+            alternatives=self.alternatives(told, viewer, submit_context)
             if not told.code.row.is_gate
             else (),
             tasks=tasks,
@@ -219,7 +227,11 @@ class _Planning:
         return _outcome(ideal, job)[1]
 
     def refuse(
-        self, fault: FieldError, viewer: Viewer, ground: SubmitContext, warnings: tuple[str, ...]
+        self,
+        fault: FieldError,
+        viewer: Viewer,
+        submit_context: SubmitContext,
+        warnings: tuple[str, ...],
     ) -> JobPlan:
         """Return the plan of a draft with a fault: never, with alternatives that start now."""
         return JobPlan(
@@ -228,13 +240,13 @@ class _Planning:
             text=fault.message,
             unblock=(fault.remedy,) if fault.remedy else (),
             alternatives=self.alternatives(
-                closed_gate(self.job, self.snapshot.now), viewer, ground
+                closed_gate(self.job, self.snapshot.now), viewer, submit_context
             ),
             warnings=warnings,
         )
 
     def alternatives(
-        self, reason: Reason | None, viewer: Viewer, ground: SubmitContext
+        self, reason: Reason | None, viewer: Viewer, submit_context: SubmitContext
     ) -> tuple[JobChange, ...]:
         """Return changes with which the job is valid and starts now, searched in limited time."""
         deadline = time.monotonic() + ALTERNATIVES_SECONDS
@@ -242,7 +254,7 @@ class _Planning:
         def may(step: JobChange) -> bool:
             try:
                 document = amended(self.document, step.changes)
-                check_draft(document=document, viewer=viewer, ground=ground)
+                check_draft(document=document, viewer=viewer, submit_context=submit_context)
             except (AmendError, DomainError):
                 return False
             return True
@@ -250,22 +262,24 @@ class _Planning:
         return seek(
             self.job,
             reason,
-            self.room(ground),
+            self.room(submit_context),
             lambda job: self.try_job(job)[1],
             may=may,
             go_on=lambda: time.monotonic() <= deadline,
         ).steps
 
-    def room(self, ground: SubmitContext) -> OwnerOptions:
+    def room(self, submit_context: SubmitContext) -> OwnerOptions:
         """Return other virtual clusters that the viewer may use, and the existing device types."""
-        allowed = ground.limited.get(self.job.tenant)
-        mine = {vc.pk for vc in ground.clusters.values() if vc.tenant_id == self.job.tenant}
+        allowed = submit_context.limited.get(self.job.tenant)
+        mine = {
+            vc.pk for vc in submit_context.clusters.values() if vc.tenant_id == self.job.tenant
+        }
         known = {vc.id: vc for vc in self.snapshot.vcs}
         others = sorted(mine & known.keys() - {self.job.vc})
         return OwnerOptions(
             home=known[self.job.vc],
             clusters=[known[pk] for pk in others if allowed is None or pk in allowed],
-            types=sorted(ground.types),
+            types=sorted(submit_context.types),
         )
 
     def with_starts(self, plan: JobPlan, viewer: Viewer) -> JobPlan:

@@ -125,7 +125,7 @@ def amend_job(
     job: Job,
     changes: Mapping[str, Any],
     viewer: Viewer,
-    ground: SubmitContext,
+    submit_context: SubmitContext,
     now: datetime,
     seen: str = "",
 ) -> Job:
@@ -135,7 +135,7 @@ def amend_job(
         job: the job to change.
         changes: new values by path in the specification; None removes a field.
         viewer: the owner, or a user with the right to stop the job.
-        ground: the submit context.
+        submit_context: the submit context.
         now: the current time.
         seen: ``version_of`` the specification as the viewer read it; empty skips the check.
 
@@ -148,7 +148,7 @@ def amend_job(
     require_own(job=job, viewer=viewer)
     if seen and seen != version_of(job.spec):
         raise StaleEditError.of("job", None)
-    draft = amended_draft(job=job, changes=changes, viewer=viewer, ground=ground)
+    draft = amended_draft(job=job, changes=changes, viewer=viewer, submit_context=submit_context)
     releases = "held" in changes and not draft.spec.held
     if releases:
         require_release(job=job, viewer=viewer)
@@ -194,7 +194,7 @@ def _write_down(
 
 
 def amended_draft(
-    *, job: Job, changes: Mapping[str, Any], viewer: Viewer, ground: SubmitContext
+    *, job: Job, changes: Mapping[str, Any], viewer: Viewer, submit_context: SubmitContext
 ) -> ValidatedJob:
     """Return the job with the changes, validated like a submission.
 
@@ -215,7 +215,7 @@ def amended_draft(
         ) from None
     except InvalidJobSpecError as error:
         raise InvalidJobError(errors=[from_spec_error(e) for e in error.errors]) from None
-    draft = check_spec(spec=spec, viewer=viewer, ground=ground)
+    draft = check_spec(spec=spec, viewer=viewer, submit_context=submit_context)
     if draft.virtual_cluster.tenant_id != job.tenant_id:
         raise InvalidJobError(
             sentence("tenant-is-fixed"),

@@ -52,7 +52,7 @@ def submit_job(
     *,
     submission: Submission,
     viewer: Viewer,
-    ground: SubmitContext,
+    submit_context: SubmitContext,
     now: datetime,
     idempotency_key: str = "",
 ) -> tuple[Job, bool]:
@@ -71,7 +71,7 @@ def submit_job(
     if earlier is not None:
         return earlier, False
     try:
-        jobs = _store([submission], viewer, ground, now, key)
+        jobs = _store([submission], viewer, submit_context, now, key)
     except IntegrityError:
         earlier = _job_of_key(viewer, key, submission)
         if earlier is None:
@@ -85,7 +85,7 @@ def submit_jobs(
     *,
     submissions: Sequence[Submission],
     viewer: Viewer,
-    ground: SubmitContext,
+    submit_context: SubmitContext,
     now: datetime,
     key: Key = NO_KEY,
 ) -> list[Job]:
@@ -100,11 +100,16 @@ def submit_jobs(
     """
     if not 0 < len(submissions) <= MAX_BULK:
         raise _too_many(len(submissions))
-    return _store(submissions, viewer, ground, now, key)
+    return _store(submissions, viewer, submit_context, now, key)
 
 
 def clone_job(
-    *, job: Job, viewer: Viewer, ground: SubmitContext, now: datetime, idempotency_key: str = ""
+    *,
+    job: Job,
+    viewer: Viewer,
+    submit_context: SubmitContext,
+    now: datetime,
+    idempotency_key: str = "",
 ) -> tuple[Job, bool]:
     """Submit the same specification again; a warning lists the secrets, which are not copied.
 
@@ -133,7 +138,7 @@ def clone_job(
     return submit_job(
         submission=submission,
         viewer=viewer,
-        ground=ground,
+        submit_context=submit_context,
         now=now,
         idempotency_key=idempotency_key,
     )
@@ -142,13 +147,13 @@ def clone_job(
 def _store(
     submissions: Sequence[Submission],
     viewer: Viewer,
-    ground: SubmitContext,
+    submit_context: SubmitContext,
     now: datetime,
     key: Key,
 ) -> list[Job]:
     if viewer.user_id is None:
         raise NotFoundError(sentence("needs-submitter"))
-    checked = _check_all(submissions, viewer, ground)
+    checked = _check_all(submissions, viewer, submit_context)
     accepted = [
         (part, submission)
         for draft, submission in zip(checked, submissions, strict=True)
@@ -214,13 +219,17 @@ def _write_what_belongs_to(
 
 
 def _check_all(
-    submissions: Sequence[Submission], viewer: Viewer, ground: SubmitContext
+    submissions: Sequence[Submission], viewer: Viewer, submit_context: SubmitContext
 ) -> list[ValidatedJob]:
     drafts: list[ValidatedJob] = []
     faults: list[FieldError] = []
     for position, submission in enumerate(submissions):
         try:
-            drafts.append(check_draft(document=submission.document, viewer=viewer, ground=ground))
+            drafts.append(
+                check_draft(
+                    document=submission.document, viewer=viewer, submit_context=submit_context
+                )
+            )
         except InvalidJobError as error:
             if len(submissions) == 1:
                 raise

@@ -48,7 +48,7 @@ def check_end(plan: Plan, end: Optional[Report]) -> None:
         raise SandboxError("execute", 0, f"{plan.arguments[0]} ended with status {status}")
 
 
-class Box:
+class Sandbox:
     """One sandbox.
 
     Attributes:

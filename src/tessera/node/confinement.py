@@ -27,7 +27,7 @@ from tessera.isolation import (
     VisiblePath,
 )
 from tessera.node import background, engine, helped, system
-from tessera.node.boxes import Box, SandboxError, check_end
+from tessera.node.boxes import Sandbox, SandboxError, check_end
 from tessera.node.helper_requests import LEAST_UID
 from tessera.node.sandbox_root import Plan
 from tessera.protocol import ProtocolError, RunSpec
@@ -243,7 +243,7 @@ def try_out(
 
     Args:
         uid: user of the job; None for a user namespace.
-        connect: connects the sandbox's own network, see ``Box.start``; None without one.
+        connect: connects the sandbox's own network, see ``Sandbox.start``; None without one.
         blocked: unreachable networks.
 
     Raises:
@@ -252,7 +252,7 @@ def try_out(
     system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
     plan = _trial(uid)._replace(own_network=connect is not None, blocked=blocked)
     null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-    box = Box(plan)
+    box = Sandbox(plan)
     try:
         box.start(null, connect=connect)
         os.waitpid(box.pid, 0)

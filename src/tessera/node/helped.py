@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Se
 from tessera import isolation
 from tessera.node import helper, helper_requests, kernel, network_holder, sandbox, system
 from tessera.node.accounts import changeable_part
-from tessera.node.boxes import START_SECONDS, Box, SandboxError, check_end
+from tessera.node.boxes import START_SECONDS, Sandbox, SandboxError, check_end
 from tessera.node.cgroups import Group
 from tessera.node.sandbox_root import Plan
 
@@ -194,7 +194,7 @@ def try_out(plan: Plan) -> None:
         SandboxError: the sandbox could not be created, or the program failed.
     """
     reader, writer = os.pipe()
-    box = HelpedBox(plan)
+    box = HelpedSandbox(plan)
     try:
         box.start(writer)
         poll = select.poll()
@@ -212,7 +212,7 @@ def try_out(plan: Plan) -> None:
 # -- sandboxes -----------------------------------------------------------------------------------
 
 
-class HelpedBox(Box):
+class HelpedSandbox(Sandbox):
     """A sandbox of the helper; its processes are not children of this process."""
 
     def start(
@@ -221,12 +221,12 @@ class HelpedBox(Box):
         group: Optional[Group] = None,
         connect: Optional[Callable[[int], Callable[[], None]]] = None,
     ) -> None:
-        """Create the sandbox through the helper and execute the job; as in ``Box``.
+        """Create the sandbox through the helper and execute the job; as in ``Sandbox``.
 
         Args:
             output: a pipe, for the job's output.
-            group: as in ``Box``; the first process is moved into it by this process.
-            connect: as in ``Box``, with a process that has only the network.
+            group: as in ``Sandbox``; the first process is moved into it by this process.
+            connect: as in ``Sandbox``, with a process that has only the network.
         """
         holder = None
         try:

@@ -74,7 +74,7 @@ class Writer:
         self._poll.register(self._channel, select.POLLIN)
         while not (self._is_asked or (self._is_alone and not self._is_open)):
             self._wait()
-            self._tell_of_output()
+            self._report_output()
         if not self._is_asked and self._position is not None and self._run.exists():
             self._succeed(self._position)
         self._close()
@@ -97,7 +97,7 @@ class Writer:
                 if number in found:
                     successor.receive()
             self._collect(found)
-            self._tell_of_output()
+            self._report_output()
 
     def _note_pid(self) -> None:
         text = b"%d %d\n" % (os.getpid(), system.start_ticks(os.getpid()) or 0)
@@ -171,7 +171,7 @@ class Writer:
         except OSError:
             pass
 
-    def _tell_of_output(self) -> None:
+    def _report_output(self) -> None:
         now, ends = time.monotonic(), self._ends()
         if ends != self._told_ends and now - self._told_at >= GREW_SECONDS:
             self._told_ends, self._told_at = ends, now

@@ -129,7 +129,7 @@ class LogWriter:
             return
         self.dropping = False
         allowed = output[: int(self._tokens)]
-        self._tell_of_dropped()
+        self._report_dropped()
         self._append(allowed)
         self._tokens -= len(allowed)
         if len(allowed) < len(output):
@@ -138,7 +138,7 @@ class LogWriter:
 
     def close(self) -> None:
         """Log the bytes dropped last, and close the file."""
-        self._tell_of_dropped()
+        self._report_dropped()
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -148,7 +148,7 @@ class LogWriter:
         self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._rate)
         self._filled_at = now
 
-    def _tell_of_dropped(self) -> None:
+    def _report_dropped(self) -> None:
         if self._flooded:
             count, self._flooded = self._flooded, 0
             self.mark(f"output above {self._rate} bytes/s: {count} bytes dropped")

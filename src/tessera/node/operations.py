@@ -208,7 +208,9 @@ class Operations:
             raise
 
         def started() -> None:
-            reply = background.outcome(lambda: {**self._telling(run.status()), "already": False})
+            reply = background.outcome(
+                lambda: {**self._status_reply(run.status()), "already": False}
+            )
             self._session.reply(number, reply)
             if not reply["ok"] or reply["run"]["phase"] == protocol.EXITED:
                 self._seen(run)
@@ -220,7 +222,7 @@ class Operations:
         if outcome["ok"]:
             self._session.watch.told(RunStatus.from_json(outcome["run"]))
 
-    def _telling(self, status: RunStatus) -> Json:
+    def _status_reply(self, status: RunStatus) -> Json:
         """Build a reply with the status of a run, which replaces a separate event."""
         self._session.watch.told(status)
         return {"run": status.to_json()}

@@ -10,8 +10,8 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Set
 
 from tessera import isolation, protocol
 from tessera.node import cgroups, confinement, helped, networks, plans, sizes, system
-from tessera.node.boxes import REAP_SECONDS, START_SECONDS, Box, Report, SandboxError
-from tessera.node.helped import HelpedBox
+from tessera.node.boxes import REAP_SECONDS, START_SECONDS, Report, Sandbox, SandboxError
+from tessera.node.helped import HelpedSandbox
 from tessera.node.runs import Run
 from tessera.protocol import ProtocolError, RunSpec
 
@@ -121,7 +121,7 @@ class ProcessPayload(Payload):
         self._pid = 0
         self._status: Optional[int] = None
         self._oom_before = 0
-        self._box: Optional[Box] = None
+        self._box: Optional[Sandbox] = None
         self._connection = networks.Connection()
         self._told: Optional[Report] = None
         self._told_at = 0.0
@@ -168,7 +168,7 @@ class ProcessPayload(Payload):
         if not choice.is_connected:
             self.warnings.append(isolation.NETWORK_ISOLATED)
         is_helped = confinement.is_helped(self.isolation)
-        box = HelpedBox(plan) if is_helped else Box(plan)
+        box = HelpedSandbox(plan) if is_helped else Sandbox(plan)
         own = None if is_helped else plan.uid
         try:
             box.start(self._output, self._group, lambda pid: self._connect(pid, choice, own))
@@ -275,7 +275,7 @@ class ProcessPayload(Payload):
 
     def descriptors(self) -> List[int]:
         """Return descriptors for the end of a sandbox that this process has not forked."""
-        return [self._box.descriptor()] if isinstance(self._box, HelpedBox) else []
+        return [self._box.descriptor()] if isinstance(self._box, HelpedSandbox) else []
 
     def signal(self, number: signal.Signals) -> None:
         """Signal the group; SIGKILL also reaches processes that left it."""
@@ -293,7 +293,7 @@ class ProcessPayload(Payload):
         if self._box is not None and self._told is None:
             self._told = self._box.end()
             self._told_at = time.monotonic()
-        if isinstance(self._box, HelpedBox) and self._box.is_gone():
+        if isinstance(self._box, HelpedSandbox) and self._box.is_gone():
             self._status = signal.SIGKILL if self._told is None else self._told.status
         status = self._status if self._told is None else self._told.status
         if status is None or (self._status is None and not self._is_overdue()):

@@ -86,12 +86,12 @@ class Watch:
             told = {"event": protocol.EVENT_RUN, "run": status.to_json(), "now": time.time()}
             self._emit(told)
         else:
-            self._tell_of_growth(status, seen, now)
+            self._report_growth(status, seen, now)
         if status.phase not in LIVE:
             del self._seen[run.run_id]
             self._ended.add(run.run_id)
 
-    def _tell_of_growth(self, status: RunStatus, seen: _Seen, now: float) -> None:
+    def _report_growth(self, status: RunStatus, seen: _Seen, now: float) -> None:
         ends = (status.log_end, status.reports_end)
         if ends == seen.ends or now - seen.grew_at < GREW_SECONDS * 0.8:
             return

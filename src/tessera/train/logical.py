@@ -81,7 +81,7 @@ class LogicalWorkers(Elastic):
         self._contexts = Contexts(model, self.held, seed)
         self._watch = determinism.watch(level, reports_result=self.peers.rank == 0)
         self._start()
-        self._tell_layout()
+        self._report_layout()
 
     # -- the layout ------------------------------------------------------------------------------
 
@@ -115,9 +115,9 @@ class LogicalWorkers(Elastic):
         self._hold(self._next_counts)
         self._contexts.hold(self.held, contexts)
         self._open()
-        self._tell_layout()
+        self._report_layout()
 
-    def _tell_layout(self) -> None:
+    def _report_layout(self) -> None:
         if self.peers.rank == 0:
             report_event("layout", step=self.done, counts=self._counts)
 

@@ -54,8 +54,14 @@ def test_a_job_that_was_changed_while_it_waits_is_news(news, django_capture_on_c
     job, alice = submit(devices=8), make_viewer("alice")
 
     with django_capture_on_commit_callbacks(execute=True):
-        ground = read_submit_context(viewer=alice, images_ignored=False)
-        amend_job(job=job, changes={"priority": "prod"}, viewer=alice, ground=ground, now=NOW)
+        submit_context = read_submit_context(viewer=alice, images_ignored=False)
+        amend_job(
+            job=job,
+            changes={"priority": "prod"},
+            viewer=alice,
+            submit_context=submit_context,
+            now=NOW,
+        )
 
     assert news.heard == {overview_group(): 1}
 

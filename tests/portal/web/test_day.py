@@ -26,7 +26,7 @@ def test_the_time_before_anything_was_known_is_left_out() -> None:
     (trace,) = figure["data"]
     assert trace["y"] == [50.0] * 10
     assert trace["mode"] == "lines"
-    assert "50 % on average" in figure["says"].replace("\u00a0", " ")
+    assert "50 % on average" in figure["summary"].replace("\u00a0", " ")
 
 
 def test_a_cluster_of_some_minutes_shows_its_last_hour_with_marks() -> None:
@@ -41,11 +41,11 @@ def test_before_there_was_a_cluster_nothing_is_drawn() -> None:
 
     (trace,) = figure["data"]
     assert trace["y"] == [None] * 4 + [0.0, 50.0]
-    assert "25 % on average" in figure["says"].replace("\u00a0", " ")
+    assert "25 % on average" in figure["summary"].replace("\u00a0", " ")
 
 
 def test_where_nothing_is_known_nothing_is_drawn() -> None:
     figure = day_figure(points())
 
     assert figure["data"] == []
-    assert figure["says"].startswith("No data yet.")
+    assert figure["summary"].startswith("No data yet.")

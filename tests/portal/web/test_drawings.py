@@ -45,7 +45,7 @@ def test_a_bar_says_in_words_what_it_shows() -> None:
     (bar,) = vc_bars([VcBarUse(name="language", guarantee=28, used=22, unhealthy=2, borrowed=6)])
 
     expected = "language: 22 of 28 guaranteed devices used, 4 idle, 2 unhealthy, 6 borrowed."
-    assert bar.says == expected
+    assert bar.summary == expected
     assert bar.use.healthy == 26
 
 
@@ -55,7 +55,7 @@ def test_cordoned_devices_have_a_segment_of_their_own_and_count_as_healthy() -> 
     kinds = [(part.kind, part.devices) for part in bar.segments]
     assert kinds == [("used", 1), ("unhealthy", 1), ("cordoned", 2), ("idle", 2)]
     assert (bar.use.healthy, bar.use.idle) == (5, 2)
-    assert "1 unhealthy, 2 cordoned" in bar.says
+    assert "1 unhealthy, 2 cordoned" in bar.summary
 
 
 def test_a_cluster_without_devices_gives_an_empty_bar() -> None:
@@ -105,7 +105,7 @@ def test_a_history_puts_all_lanes_on_one_axis() -> None:
     assert (drawn.steps[0].x, drawn.steps[0].width) == ("10.00%", "90.00%")
     assert drawn.marks[0].x == "50.00%"
     assert drawn.checkpoints == ("25.00%",)
-    assert drawn.says == "Running for 54\u00a0min, 8 devices."
+    assert drawn.summary == "Running for 54\u00a0min, 8 devices."
     assert [line.text for line in drawn.grid] == ["08:00", "08:15", "08:30", "08:45", "09:00"]
 
 
@@ -151,4 +151,4 @@ def test_a_placement_strengthens_the_jobs_leaves_and_fills_the_path() -> None:
     assert [row.text for row in drawn.rows] == ["node", "socket", "device", "rank"]
     assert [cell.look for cell in drawn.cells] == ["part", "part", "on", "on", "", "", ""]
     assert [rank.text for rank in drawn.ranks] == ["0", "1"]
-    assert drawn.says == "2 of 4 devices of rtx-02 hold ranks 0, 1."
+    assert drawn.summary == "2 of 4 devices of rtx-02 hold ranks 0, 1."

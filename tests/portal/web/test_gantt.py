@@ -19,7 +19,7 @@ def node(*runs: GanttRun, devices: int = 8, is_open: bool = False) -> GanttNode:
         url="/nodes/1/",
         icon="",
         tone="",
-        says="Ready",
+        summary="Ready",
         devices=tuple(range(devices)),
         runs=runs,
         is_open=is_open,
@@ -134,7 +134,9 @@ def test_the_axis_has_a_few_round_moments_whatever_the_span() -> None:
 
 
 def test_rows_name_their_node_fold_its_devices_and_trust_no_name() -> None:
-    odd = replace(node(run(2, 5)), name='<b"', icon="warning", says="Down & out", toggle="?open=1")
+    odd = replace(
+        node(run(2, 5)), name='<b"', icon="warning", summary="Down & out", toggle="?open=1"
+    )
 
     closed, opened = rows(drawn(odd, node(devices=2, is_open=True))).splitlines()
 

@@ -684,7 +684,7 @@ def test_the_time_of_short_steps_is_told_in_milliseconds(alice: Client, nodes: l
 
 
 @pytest.mark.parametrize(
-    ("layout", "says"),
+    ("layout", "summary"),
     [
         ([[2, 2]], "2 processes per device, logical workers of each: 2, 2"),
         ([[4]], "1 process per device, logical workers of each: 4"),
@@ -693,9 +693,9 @@ def test_the_time_of_short_steps_is_told_in_milliseconds(alice: Client, nodes: l
     ],
 )
 def test_the_words_of_a_layout_say_how_many_share_a_device(
-    layout: list[list[int]], says: str
+    layout: list[list[int]], summary: str
 ) -> None:
-    assert layout_words(layout, 1) == says
+    assert layout_words(layout, 1) == summary
 
 
 def test_a_job_shows_how_its_logical_workers_lie_on_its_devices(

@@ -108,21 +108,21 @@ def test_an_ended_job_keeps_its_charts_and_is_not_looked_at_again(
 
 
 @pytest.mark.parametrize(
-    ("state", "says"),
+    ("state", "summary"),
     [
         ("running", "Device metrics appear after about 1"),
         ("failed", "The nodes reported no metrics for these devices"),
     ],
 )
 def test_without_a_measurement_the_page_says_so(
-    alice: Client, nodes: list[Node], state: str, says: str
+    alice: Client, nodes: list[Node], state: str, summary: str
 ) -> None:
     job = running(nodes[0], state=state)
     told(nodes[1], 0.5)
 
     part = alice.get(f"/jobs/{job.pk}/devices/", **HTMX).content.decode()
 
-    assert says in part
+    assert summary in part
     assert "<svg width" not in part
 
 

@@ -167,8 +167,8 @@ def test_the_last_day_is_fetched_apart(client: Client, stage: Stage) -> None:
     assert 50.0 in lines["utilisation"]
     assert 80.0 in lines["efficiency"]
     assert lines["in use"][-1] > 0
-    assert "Utilisation 50" not in figure["says"]
-    assert "utilisation 50" in figure["says"]
+    assert "Utilisation 50" not in figure["summary"]
+    assert "utilisation 50" in figure["summary"]
 
 
 def test_without_any_data_the_chart_says_so(client: Client) -> None:
@@ -177,7 +177,7 @@ def test_without_any_data_the_chart_says_so(client: Client) -> None:
     figure = sign_in(client, "root").get("/overview/day/").json()
 
     assert figure["data"] == []
-    assert figure["says"].startswith("No data yet")
+    assert figure["summary"].startswith("No data yet")
 
 
 def test_no_submit_button_for_those_who_may_not(client: Client, stage: Stage) -> None:

@@ -128,11 +128,15 @@ class Pages(RuleBasedStateMachine):
         held = Job.objects.unscoped().filter(state="queued").exclude(job_class="opportunistic")
         for job in _picked(held, pick):
             viewer = self.viewer
-            ground = read_submit_context(viewer=viewer, images_ignored=False)
+            submit_context = read_submit_context(viewer=viewer, images_ignored=False)
             changes = {"priority": priority}
             with suppress(DomainError):
                 amend_job(
-                    job=job, changes=changes, viewer=viewer, ground=ground, now=self.clock[0]
+                    job=job,
+                    changes=changes,
+                    viewer=viewer,
+                    submit_context=submit_context,
+                    now=self.clock[0],
                 )
 
     @rule(pick=st.integers(0, 1))

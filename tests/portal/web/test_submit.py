@@ -11,7 +11,7 @@ import yaml
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from portal.api.documents import ground_for
+from portal.api.documents import submit_context_for
 from portal.web.submit_check import check as check_text
 from portal.web.submit_panel import panel_of
 from portal.web.submit_text import read_typed
@@ -126,9 +126,9 @@ def test_what_the_script_is_told_is_in_the_language_of_the_page(alice: Client) -
 
     good, wrong = told(TEXT), told(TEXT.replace("devices: 2", "devices: 9"))
 
-    assert good["says"] == "没有错误"
+    assert good["summary"] == "没有错误"
     assert good["verdict"].startswith("现在放得下：")
-    assert wrong["says"] == "1 处错误，第 6 行"
+    assert wrong["summary"] == "1 处错误，第 6 行"
     assert "设备" in wrong["errors"][0]["message"]
 
 
@@ -203,7 +203,9 @@ def test_a_text_that_is_half_typed_leaves_the_form_as_it_was(alice: Client) -> N
     assert found["is_kept"] is True
     assert not {"fields", "fields_html"} & set(found)
     assert found["errors"][0]["line"] == 3
-    assert found["says"] == "Is not valid YAML: could not find expected ':' at line 3, column 1."
+    assert (
+        found["summary"] == "Is not valid YAML: could not find expected ':' at line 3, column 1."
+    )
 
 
 def test_an_empty_text_may_be_filled_from_the_form(alice: Client) -> None:
@@ -230,7 +232,7 @@ def test_without_scripts_a_text_that_cannot_be_read_leaves_the_form_as_it_was(
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "summary"),
     [
         (TEXT, "No errors"),
         (TEXT.replace("devices: 2", "devices: 99"), "1 error, line 6"),
@@ -243,8 +245,10 @@ def test_without_scripts_a_text_that_cannot_be_read_leaves_the_form_as_it_was(
         ("- a\n", "1 error"),
     ],
 )
-def test_beside_the_text_stands_which_line_is_wrong(alice: Client, text: str, says: str) -> None:
-    assert check_specification(alice, source="yaml", yaml=text)["says"] == says
+def test_beside_the_text_stands_which_line_is_wrong(
+    alice: Client, text: str, summary: str
+) -> None:
+    assert check_specification(alice, source="yaml", yaml=text)["summary"] == summary
 
 
 def test_a_text_that_is_too_long_is_refused(alice: Client) -> None:
@@ -304,7 +308,7 @@ def test_a_job_that_has_to_wait_says_why_and_what_would_help(alice: Client) -> N
 def test_the_panel_links_what_is_in_the_way_and_offers_what_starts_now(nodes: list[Node]) -> None:
     viewer = make_viewer("alice")
     typed = read_typed(TEXT)
-    checked = check_text(typed, viewer=viewer, ground=ground_for(viewer))
+    checked = check_text(typed, viewer=viewer, submit_context=submit_context_for(viewer))
     plan = JobPlan(
         fits=Fits.LATER,
         code="vc-guarantee-in-use",
@@ -322,7 +326,7 @@ def test_the_panel_links_what_is_in_the_way_and_offers_what_starts_now(nodes: li
 
     panel = panel_of(checked, plan)
 
-    assert panel.says == "vision-a's 8 devices are in use."
+    assert panel.summary == "vision-a's 8 devices are in use."
     assert panel.blocked_by == ((7, "/jobs/7/"),)
     assert panel.alternatives == (
         ("On devices of type b it starts now.", '{"roles.worker.device_types": "b, c"}'),

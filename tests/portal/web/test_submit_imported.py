@@ -50,7 +50,9 @@ def alice(client: Client) -> Client:
 def test_all_that_the_panel_says_of_it_is_chinese(alice: Client, text: str) -> None:
     found = check_specification(alice, source="yaml", yaml=text)
 
-    told = " ".join([found["plan"], found["says"], *(each["message"] for each in found["errors"])])
+    told = " ".join(
+        [found["plan"], found["summary"], *(each["message"] for each in found["errors"])]
+    )
     assert english_in(told, frozenset((*PROPER, *SPELLED, *WRITTEN))) == []
 
 

@@ -122,9 +122,9 @@ def test_levels_may_be_lowered_where_a_guarantee_has_no_place():
 
 def warned(**worker):
     viewer = make_viewer("alice")
-    ground = read_submit_context(viewer=viewer, images_ignored=False)
+    submit_context = read_submit_context(viewer=viewer, images_ignored=False)
     document = job_document(worker=worker)
-    return check_draft(document=document, viewer=viewer, ground=ground).warnings
+    return check_draft(document=document, viewer=viewer, submit_context=submit_context).warnings
 
 
 def test_a_submit_names_shared_networks_and_visible_paths():

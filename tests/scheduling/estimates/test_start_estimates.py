@@ -113,9 +113,13 @@ def test_a_job_that_was_changed_has_no_place_until_a_round_has_tried_it() -> Non
     assert ahead_of(first, second) == [0, 1]
 
     alice = make_viewer("alice")
-    ground = read_submit_context(viewer=alice, images_ignored=False)
+    submit_context = read_submit_context(viewer=alice, images_ignored=False)
     amend_job(
-        job=second, changes={"class": "opportunistic"}, viewer=alice, ground=ground, now=LATER
+        job=second,
+        changes={"class": "opportunistic"},
+        viewer=alice,
+        submit_context=submit_context,
+        now=LATER,
     )
 
     assert ahead_of(first, second) == [0, None]
@@ -196,14 +200,14 @@ def test_results_for_a_job_before_an_amendment_are_neither_stored_nor_shown(
 ) -> None:
     job = full_cluster()
     alice = make_viewer("alice")
-    ground = read_submit_context(viewer=alice, images_ignored=False)
+    submit_context = read_submit_context(viewer=alice, images_ignored=False)
 
     def be_changed_meanwhile() -> None:
         amend_job(
             job=job,
             changes={"roles.worker.devices": 6},
             viewer=alice,
-            ground=ground,
+            submit_context=submit_context,
             now=LATER,
         )
         run_round(LATER)  # for the same reason
@@ -230,8 +234,10 @@ def test_steps_sought_on_demand_before_an_amendment_are_not_stored() -> None:
     job = full_cluster()
     alice = make_viewer("alice")
     read_before = Job.objects.unscoped().get(pk=job.pk)
-    ground = read_submit_context(viewer=alice, images_ignored=False)
-    amend_job(job=job, changes={"note": "x"}, viewer=alice, ground=ground, now=LATER)
+    submit_context = read_submit_context(viewer=alice, images_ignored=False)
+    amend_job(
+        job=job, changes={"note": "x"}, viewer=alice, submit_context=submit_context, now=LATER
+    )
     run_round(LATER)
 
     seek_now(job=read_before, config=CONFIG, now=LATER)
@@ -245,12 +251,12 @@ def test_steps_sought_on_demand_before_an_amendment_are_not_stored() -> None:
 def test_the_cached_snapshot_is_replaced_after_an_amendment() -> None:
     job = full_cluster()
     alice = make_viewer("alice")
-    ground = read_submit_context(viewer=alice, images_ignored=False)
+    submit_context = read_submit_context(viewer=alice, images_ignored=False)
     standing_now(config=CONFIG, now=LATER)
 
     # As many devices as before, in other numbers.
     split = {"roles.worker.devices": 4, "roles.worker.instances": 2}
-    amend_job(job=job, changes=split, viewer=alice, ground=ground, now=LATER)
+    amend_job(job=job, changes=split, viewer=alice, submit_context=submit_context, now=LATER)
 
     (waiting,) = standing_now(config=CONFIG, now=LATER).snapshot.queued
     (member,) = waiting.demand.members
@@ -467,7 +473,7 @@ def test_no_start_is_estimated_before_the_time_before_which_a_job_may_not_start(
     plan = plan_job(
         document=job.spec,
         viewer=alice,
-        ground=read_submit_context(viewer=alice, images_ignored=False),
+        submit_context=read_submit_context(viewer=alice, images_ignored=False),
         config=CONFIG,
         now=LATER,
     )
@@ -503,7 +509,7 @@ def test_a_job_starts_in_the_next_round_after_its_first_step_was_applied() -> No
         job=job,
         changes=found.steps[0].changes,
         viewer=alice,
-        ground=read_submit_context(viewer=alice, images_ignored=False),
+        submit_context=read_submit_context(viewer=alice, images_ignored=False),
         now=LATER,
     )
     outcome = run_round(LATER)
@@ -514,14 +520,20 @@ def test_a_job_starts_in_the_next_round_after_its_first_step_was_applied() -> No
 def test_only_some_fields_of_a_job_change_while_it_waits() -> None:
     job = full_cluster()
     alice = make_viewer("alice")
-    ground = read_submit_context(viewer=alice, images_ignored=False)
+    submit_context = read_submit_context(viewer=alice, images_ignored=False)
 
     for changes in ({"name": "x"}, {"roles.worker.command": "rm"}, {"roles.ps.devices": 1}, {}):
         with pytest.raises(InvalidJobError):
-            amend_job(job=job, changes=changes, viewer=alice, ground=ground, now=LATER)
+            amend_job(
+                job=job, changes=changes, viewer=alice, submit_context=submit_context, now=LATER
+            )
     with pytest.raises(InvalidJobError):
         amend_job(
-            job=job, changes={"roles.worker.devices": 0}, viewer=alice, ground=ground, now=LATER
+            job=job,
+            changes={"roles.worker.devices": 0},
+            viewer=alice,
+            submit_context=submit_context,
+            now=LATER,
         )
 
     with pytest.raises(InvalidJobError):
@@ -529,7 +541,7 @@ def test_only_some_fields_of_a_job_change_while_it_waits() -> None:
             job=job,
             changes={"virtual_cluster": "language-a"},
             viewer=alice,
-            ground=ground,
+            submit_context=submit_context,
             now=LATER,
         )
     job.refresh_from_db()
@@ -542,27 +554,35 @@ def test_a_job_of_another_user_or_a_running_one_is_not_amended() -> None:
     running = Job.objects.unscoped().get(name="train-8")
     changes = {"roles.worker.devices": 4}
 
-    ground = read_submit_context(viewer=bob, images_ignored=False)
+    submit_context = read_submit_context(viewer=bob, images_ignored=False)
     with pytest.raises(ForbiddenError):
-        amend_job(job=job, changes=changes, viewer=bob, ground=ground, now=LATER)
-    ground = read_submit_context(viewer=alice, images_ignored=False)
+        amend_job(job=job, changes=changes, viewer=bob, submit_context=submit_context, now=LATER)
+    submit_context = read_submit_context(viewer=alice, images_ignored=False)
     with pytest.raises(ConflictError):
-        amend_job(job=running, changes=changes, viewer=alice, ground=ground, now=LATER)
+        amend_job(
+            job=running, changes=changes, viewer=alice, submit_context=submit_context, now=LATER
+        )
 
 
 def test_of_two_concurrent_amendments_the_second_is_refused() -> None:
     job = full_cluster()
     alice = make_viewer("alice")
-    ground = read_submit_context(viewer=alice, images_ignored=False)
+    submit_context = read_submit_context(viewer=alice, images_ignored=False)
     stale = Job.objects.unscoped().get(pk=job.pk)
-    amend_job(job=job, changes={"roles.worker.devices": 4}, viewer=alice, ground=ground, now=LATER)
+    amend_job(
+        job=job,
+        changes={"roles.worker.devices": 4},
+        viewer=alice,
+        submit_context=submit_context,
+        now=LATER,
+    )
 
     with pytest.raises(ConflictError, match="Another user has changed"):
         amend_job(
             job=stale,
             changes={"class": "opportunistic"},
             viewer=alice,
-            ground=ground,
+            submit_context=submit_context,
             now=LATER,
         )
 
@@ -573,9 +593,11 @@ def test_of_two_concurrent_amendments_the_second_is_refused() -> None:
 def test_an_amendment_of_an_old_version_is_stale_also_between_check_and_write() -> None:
     job = full_cluster()
     alice = make_viewer("alice")
-    ground = read_submit_context(viewer=alice, images_ignored=False)
+    submit_context = read_submit_context(viewer=alice, images_ignored=False)
     read = Job.objects.unscoped().get(pk=job.pk)
-    amend_job(job=job, changes={"note": "first"}, viewer=alice, ground=ground, now=LATER)
+    amend_job(
+        job=job, changes={"note": "first"}, viewer=alice, submit_context=submit_context, now=LATER
+    )
 
     for late in (read, Job.objects.unscoped().get(pk=job.pk)):
         with pytest.raises(StaleEditError):
@@ -583,7 +605,7 @@ def test_an_amendment_of_an_old_version_is_stale_also_between_check_and_write() 
                 job=late,
                 changes={"note": "second"},
                 viewer=alice,
-                ground=ground,
+                submit_context=submit_context,
                 now=LATER,
                 seen=version_of(read.spec),
             )
@@ -595,28 +617,42 @@ def test_an_amendment_of_an_old_version_is_stale_also_between_check_and_write() 
 def test_a_hold_stays_when_another_field_changes(is_held: bool) -> None:
     job = full_cluster()
     alice = make_viewer("alice")
-    ground = read_submit_context(viewer=alice, images_ignored=False)
+    submit_context = read_submit_context(viewer=alice, images_ignored=False)
     Job.objects.unscoped().filter(pk=job.pk).update(
         held=is_held, spec={**job.spec, "held": not is_held}
     )
     job.refresh_from_db()
 
-    amend_job(job=job, changes={"roles.worker.devices": 4}, viewer=alice, ground=ground, now=LATER)
+    amend_job(
+        job=job,
+        changes={"roles.worker.devices": 4},
+        viewer=alice,
+        submit_context=submit_context,
+        now=LATER,
+    )
     assert job.held is is_held
 
-    amend_job(job=job, changes={"held": False}, viewer=alice, ground=ground, now=LATER)
+    amend_job(
+        job=job, changes={"held": False}, viewer=alice, submit_context=submit_context, now=LATER
+    )
     assert job.held is False
 
 
 def test_a_job_that_waits_cannot_be_made_to_wait_for_itself_or_for_more() -> None:
     job = full_cluster()
     alice = make_viewer("alice")
-    ground = read_submit_context(viewer=alice, images_ignored=False)
+    submit_context = read_submit_context(viewer=alice, images_ignored=False)
     other = Job.objects.unscoped().get(name="train-8").pk
 
     for after in ([job.pk], [other]):
         with pytest.raises(InvalidJobError, match="more dependencies"):
-            amend_job(job=job, changes={"after": after}, viewer=alice, ground=ground, now=LATER)
+            amend_job(
+                job=job,
+                changes={"after": after},
+                viewer=alice,
+                submit_context=submit_context,
+                now=LATER,
+            )
 
 
 def test_a_reason_holds_on_the_stored_snapshot_of_its_round(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from portal.api.documents import ground_for
+from portal.api.documents import submit_context_for
 from scheduling.clusters.models import VcLimit
 from scheduling.estimates.models import StartEstimate
 from scheduling.jobs.models import Job
@@ -122,7 +122,9 @@ def test_the_refusal_names_the_lead_who_holds_a_job() -> None:
 
 def amend(job: Job, who: str, changes: dict[str, object], now: datetime = NOW) -> Job:
     viewer = make_viewer(who)
-    return amend_job(job=job, changes=changes, viewer=viewer, ground=ground_for(viewer), now=now)
+    return amend_job(
+        job=job, changes=changes, viewer=viewer, submit_context=submit_context_for(viewer), now=now
+    )
 
 
 def test_a_lead_moves_a_job_only_to_where_its_owner_may_submit() -> None:
@@ -146,7 +148,7 @@ def test_a_copy_is_made_once_for_each_key_and_of_one_job_only() -> None:
     job, other, viewer = submit(name="a"), submit(name="a"), make_viewer("alice")
     asked: dict[str, Any] = {
         "viewer": viewer,
-        "ground": ground_for(viewer),
+        "submit_context": submit_context_for(viewer),
         "now": NOW,
         "idempotency_key": "k",
     }

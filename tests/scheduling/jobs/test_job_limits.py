@@ -62,7 +62,7 @@ def submit(count: int, username: str = "alice") -> Any:
     return submit_jobs(
         submissions=[Submission(document=job_document()) for _ in range(count)],
         viewer=make_viewer(username),
-        ground=ground_of(username),
+        submit_context=ground_of(username),
         now=NOW,
     )
 
@@ -131,7 +131,7 @@ class TestLimits:
         world()
         set_cluster_limits(viewer=make_viewer("root"), limits=JobLimits(per_person=2))
         (job,) = submit(1)
-        viewer, ground = make_viewer("alice"), ground_of("alice")
+        viewer, submit_context = make_viewer("alice"), ground_of("alice")
         array = job_document(
             gang=False, roles={"worker": {"instances": 2, "devices": 1, "command": "true"}}
         )
@@ -141,20 +141,23 @@ class TestLimits:
                 grid={"lr": ("1", "2")},
                 max_parallel=None,
                 viewer=viewer,
-                ground=ground,
+                submit_context=submit_context,
                 now=NOW,
             ),
             lambda: submit_job(
-                submission=Submission(document=array), viewer=viewer, ground=ground, now=NOW
+                submission=Submission(document=array),
+                viewer=viewer,
+                submit_context=submit_context,
+                now=NOW,
             ),
         )
 
         for act in acts:
             with pytest.raises(JobLimitError):
                 act()
-        clone_job(job=job, viewer=viewer, ground=ground, now=NOW)
+        clone_job(job=job, viewer=viewer, submit_context=submit_context, now=NOW)
         with pytest.raises(JobLimitError):
-            clone_job(job=job, viewer=viewer, ground=ground, now=NOW)
+            clone_job(job=job, viewer=viewer, submit_context=submit_context, now=NOW)
         assert Job.objects.unscoped().count() == 2
 
     def test_leads_set_limits_of_people_and_admins_that_of_the_tenant(self) -> None:

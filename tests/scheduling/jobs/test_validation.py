@@ -33,8 +33,10 @@ def draft(*, host_network=True, **changes):
         "roles": {"worker": {"command": "true"}},
         **changes,
     }
-    ground = read_submit_context(viewer=viewer, images_ignored=False, host_network=host_network)
-    return check_draft(document=document, viewer=viewer, ground=ground)
+    submit_context = read_submit_context(
+        viewer=viewer, images_ignored=False, host_network=host_network
+    )
+    return check_draft(document=document, viewer=viewer, submit_context=submit_context)
 
 
 def test_a_job_may_wait_for_jobs_that_its_owner_sees():

@@ -30,19 +30,19 @@ Row = Mapping[str, Any]
 class Parser(argparse.ArgumentParser):
     """Parser that reports errors like the other commands; ``-h`` is not always its help."""
 
-    def __init__(self, prog: str, says: str, *, short_help: bool = True) -> None:
+    def __init__(self, prog: str, summary: str, *, short_help: bool = True) -> None:
         """Add ``--help``, and ``-h`` where Slurm's command has no other meaning for it."""
-        super().__init__(prog=f"tessera slurm {prog}", description=says, add_help=False)
+        super().__init__(prog=f"tessera slurm {prog}", description=summary, add_help=False)
         names = ("-h", "--help") if short_help else ("--help",)
         self.add_argument(*names, action="help", help="Show this message and exit.")
 
-    def option(self, *names: str, says: str, **more: Any) -> None:
+    def option(self, *names: str, summary: str, **more: Any) -> None:
         """Add an option with a value, or a flag if ``more`` configures one."""
-        self.add_argument(*names, help=says, **({"default": "", "metavar": "X"} | more))
+        self.add_argument(*names, help=summary, **({"default": "", "metavar": "X"} | more))
 
-    def flag(self, *names: str, says: str) -> None:
+    def flag(self, *names: str, summary: str) -> None:
         """Add an option without a value."""
-        self.add_argument(*names, help=says, action="store_true")
+        self.add_argument(*names, help=summary, action="store_true")
 
     def error(self, message: str) -> NoReturn:
         """Raise the error as a ``UsageError``, like the other commands."""

@@ -34,8 +34,8 @@ Row = Mapping[str, Any]
 
 def take_json(parser: Parser) -> None:
     """Add the option ``--json`` to a command."""
-    says = f"Print JSON in the format of Slurm's {PARSER}."
-    parser.option("--json", says=says, nargs="?", const=PARSER, default=None)
+    summary = f"Print JSON in the format of Slurm's {PARSER}."
+    parser.option("--json", summary=summary, nargs="?", const=PARSER, default=None)
 
 
 def wants_json(given: Any, *, columns: Sequence[str] = ()) -> bool:

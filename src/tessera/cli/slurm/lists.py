@@ -89,18 +89,18 @@ def run_squeue(session: Session, arguments: Sequence[str]) -> None:
 def _read_squeue(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser("squeue", "List jobs that have not ended.", short_help=False)
     _filters(parser)
-    parser.option("-n", "--name", says="Only jobs of these names.")
-    parser.flag("--me", says="Only your own jobs.")
-    parser.option("-t", "--states", says="Slurm states, such as PD,R; all: also ended jobs.")
-    parser.option("-w", "--nodelist", says="Only jobs on these nodes.")
-    parser.option("-o", "--format", says="Columns, such as '%%i %%j %%T'.")
-    parser.option("-O", "--Format", dest="names", says="Columns, such as jobid:8,name,state.")
-    parser.option("-S", "--sort", says="Letters of -o to sort by, such as P,-p; -: descending.")
-    parser.flag("--start", says="Queued jobs with their start estimates.")
-    parser.flag("-l", "--long", says="Long state names, and time limits.")
-    parser.flag("-h", "--noheader", says="Omit the header line.")
-    parser.flag("-a", "--all", says="Accepted without effect.")
-    parser.flag("-r", "--array", says="Accepted without effect: each array task is a job.")
+    parser.option("-n", "--name", summary="Only jobs of these names.")
+    parser.flag("--me", summary="Only your own jobs.")
+    parser.option("-t", "--states", summary="Slurm states, such as PD,R; all: also ended jobs.")
+    parser.option("-w", "--nodelist", summary="Only jobs on these nodes.")
+    parser.option("-o", "--format", summary="Columns, such as '%%i %%j %%T'.")
+    parser.option("-O", "--Format", dest="names", summary="Columns, such as jobid:8,name,state.")
+    parser.option("-S", "--sort", summary="Letters of -o to sort by, such as P,-p; -: descending.")
+    parser.flag("--start", summary="Queued jobs with their start estimates.")
+    parser.flag("-l", "--long", summary="Long state names, and time limits.")
+    parser.flag("-h", "--noheader", summary="Omit the header line.")
+    parser.flag("-a", "--all", summary="Accepted without effect.")
+    parser.flag("-r", "--array", summary="Accepted without effect: each array task is a job.")
     take_json(parser)
     return parser.parse_args(joined(arguments))
 
@@ -109,16 +109,16 @@ def run_sacct(session: Session, arguments: Sequence[str]) -> None:
     """List jobs, including ended jobs."""
     parser = Parser("sacct", "List jobs, including ended jobs.")
     _filters(parser)
-    parser.option("-s", "--state", dest="states", says="Slurm states, such as CD,F.")
+    parser.option("-s", "--state", dest="states", summary="Slurm states, such as CD,F.")
     parser.option(
-        "-S", "--starttime", says="Only jobs not ended before this time, such as now-2days."
+        "-S", "--starttime", summary="Only jobs not ended before this time, such as now-2days."
     )
-    parser.option("-E", "--endtime", says="Only jobs submitted until this time.")
-    parser.option("-o", "--format", says="Columns, such as JobID,State%%12,Elapsed.")
-    parser.flag("-X", "--allocations", says="Accepted without effect: one line per job.")
-    parser.flag("-a", "--allusers", says="Accepted without effect.")
-    parser.flag("-n", "--noheader", says="Omit the header line.")
-    parser.flag("-P", "--parsable2", says="Columns separated by |.")
+    parser.option("-E", "--endtime", summary="Only jobs submitted until this time.")
+    parser.option("-o", "--format", summary="Columns, such as JobID,State%%12,Elapsed.")
+    parser.flag("-X", "--allocations", summary="Accepted without effect: one line per job.")
+    parser.flag("-a", "--allusers", summary="Accepted without effect.")
+    parser.flag("-n", "--noheader", summary="Omit the header line.")
+    parser.flag("-P", "--parsable2", summary="Columns separated by |.")
     take_json(parser)
     given = parser.parse_args(list(arguments))
     as_json = wants_json(given, columns=[given.format])
@@ -158,20 +158,20 @@ def _is_within(row: Mapping[str, Any], span: Span) -> bool:
 
 def run_scancel(session: Session, arguments: Sequence[str]) -> None:
     """Stop jobs by ID, or the jobs of a user by name, partition or state."""
-    says = "Stop jobs by ID, or the jobs of a user by name, partition or state."
-    parser = Parser("scancel", says)
+    summary = "Stop jobs by ID, or the jobs of a user by name, partition or state."
+    parser = Parser("scancel", summary)
     parser.add_argument(
         "numbers",
         nargs="*",
         metavar="JOB",
         help="Job ID(s). Tasks of arrays: 12_3, 12_[0-4].",
     )
-    parser.option("-u", "--user", says="Jobs of this user.")
-    parser.flag("--me", says="Your own jobs.")
-    parser.option("-n", "--name", says="Jobs of this name.")
-    parser.option("-p", "--partition", says="Jobs in this virtual cluster.")
-    parser.option("-t", "--state", says="Only jobs in these Slurm states.")
-    parser.flag("-Q", "--quiet", says="Accepted without effect.")
+    parser.option("-u", "--user", summary="Jobs of this user.")
+    parser.flag("--me", summary="Your own jobs.")
+    parser.option("-n", "--name", summary="Jobs of this name.")
+    parser.option("-p", "--partition", summary="Jobs in this virtual cluster.")
+    parser.option("-t", "--state", summary="Only jobs in these Slurm states.")
+    parser.flag("-Q", "--quiet", summary="Accepted without effect.")
     given = parser.parse_args(list(arguments))
     if not given.numbers and not (given.user or given.me or given.name or given.partition):
         raise UsageError("scancel: no job identification provided")
@@ -211,10 +211,10 @@ def run_scontrol(session: Session, arguments: Sequence[str]) -> None:
 
 
 def _filters(parser: Parser) -> None:
-    parser.option("-u", "--user", says="Only jobs of this user.")
-    parser.option("-j", "--jobs", says="Only these jobs, separated by commas, such as 7,12_3.")
-    parser.option("-p", "--partition", says="Only jobs in this virtual cluster.")
-    parser.option("-A", "--account", says="Only jobs of this tenant.")
+    parser.option("-u", "--user", summary="Only jobs of this user.")
+    parser.option("-j", "--jobs", summary="Only these jobs, separated by commas, such as 7,12_3.")
+    parser.option("-p", "--partition", summary="Only jobs in this virtual cluster.")
+    parser.option("-A", "--account", summary="Only jobs of this tenant.")
 
 
 def _states(text: str) -> str:

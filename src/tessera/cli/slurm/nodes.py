@@ -26,15 +26,17 @@ _MIB: Final = 1 << 20
 def run_sinfo(session: Session, arguments: Sequence[str]) -> None:
     """List nodes by device type and state, or one per line with -N."""
     parser = Parser("sinfo", "List nodes by device type and state.", short_help=False)
-    parser.flag("-h", "--noheader", says="Omit the header line.")
-    parser.flag("-N", "--Node", says="One line per node.")
-    parser.flag("-l", "--long", says="More columns.")
-    parser.flag("-s", "--summarize", says="One line per device type: nodes in use/idle/other/all.")
-    parser.flag("-R", "--list-reasons", says="Reasons of nodes that are not ready.")
-    parser.option("-o", "--format", says="Columns, such as '%%P %%D %%t %%N'.")
-    parser.option("-n", "--nodes", says="Only nodes of these names.")
-    parser.option("-t", "--states", says="Only nodes in these states, such as idle,drain.")
-    parser.option("-p", "--partition", says="Only nodes with these device types.")
+    parser.flag("-h", "--noheader", summary="Omit the header line.")
+    parser.flag("-N", "--Node", summary="One line per node.")
+    parser.flag("-l", "--long", summary="More columns.")
+    parser.flag(
+        "-s", "--summarize", summary="One line per device type: nodes in use/idle/other/all."
+    )
+    parser.flag("-R", "--list-reasons", summary="Reasons of nodes that are not ready.")
+    parser.option("-o", "--format", summary="Columns, such as '%%P %%D %%t %%N'.")
+    parser.option("-n", "--nodes", summary="Only nodes of these names.")
+    parser.option("-t", "--states", summary="Only nodes in these states, such as idle,drain.")
+    parser.option("-p", "--partition", summary="Only nodes with these device types.")
     take_json(parser)
     given = parser.parse_args(list(arguments))
     as_json = wants_json(given, columns=[given.format, "s" if given.summarize else ""])
