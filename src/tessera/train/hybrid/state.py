@@ -58,7 +58,32 @@ def share_out(parts: Optional[List[State]], owner: int) -> State:
     return parts[own]
 
 
-def joined(pieces: List[Any], dimension: Optional[int]) -> Any:
+def merged(parts: List[State]) -> State:
+    """Join the states of all processes to that of the undivided model."""
+    whole: State = {"parameters": {}, "buffers": {}, "optimizer": {}}
+    pieces: Dict[str, List[State]] = {}
+    for part in parts:
+        whole["buffers"].update(part["buffers"])
+        for name in part["parameters"]:
+            pieces.setdefault(name, []).append(part)
+    for name, found in pieces.items():
+        dimension = found[0]["dimensions"].get(name)
+        values = [part["parameters"][name] for part in found]
+        whole["parameters"][name] = _joined(values, dimension)
+        states = [part["optimizer"].get(name) for part in found]
+        if states[0] is not None:
+            shape = tuple(values[0].shape)
+            whole["optimizer"][name] = {
+                key: _joined(
+                    [state[key] for state in states if state is not None],
+                    dimension if is_divided_like(value, shape) else None,
+                )
+                for key, value in states[0].items()
+            }
+    return whole
+
+
+def _joined(pieces: List[Any], dimension: Optional[int]) -> Any:
     """Return the whole of a value whose parts the processes of a replica hold."""
     if dimension is None or len(pieces) == 1:
         return pieces[0]

@@ -19,18 +19,19 @@ from tessera.train.elastic import ResumeError, Turns
 from tessera.train.environment import device as device_of_process
 from tessera.train.environment import job
 from tessera.train.hybrid.pipeline import Feed, Groups, Loss, Pipeline
-from tessera.train.hybrid.plans import ParallelPlan, Place, PlanError, Stage, plan_of_job
+from tessera.train.hybrid.plans import ParallelPlan, PlanError, Stage, plan_of_job
 from tessera.train.hybrid.splitting import Split, split_layer
 from tessera.train.hybrid.state import (
     State,
     collect,
     group_settings,
     is_divided_like,
-    joined,
+    merged,
     optimizer_state,
     part_of,
     share_out,
 )
+from tessera.train.hybrid.ties import Ties, gradient_of, layer_of
 from tessera.train.lending import exchange, keep_group
 from tessera.train.memory import keep_freed_memory
 from tessera.train.peers import Peers
@@ -133,7 +134,7 @@ class Hybrid(Turns):
         self._dimensions: Dict[str, int] = {}
         self._shapes: Dict[str, Tuple[int, ...]] = {}
         self.layers = self._own_layers(layers, split or {})
-        self._tied = _Ties(self.plan, self.place.stage, tied, self.layers, self._dimensions)
+        self._tied = Ties(self.plan, self.place.stage, tied, self.layers, self._dimensions)
         self._names = _named_parameters(self.layers)
         self._parameters = [one for one in self._names if one.requires_grad]
         # A stage of layers without parameters has an optimizer, too: an optimizer needs one.
@@ -239,7 +240,7 @@ class Hybrid(Turns):
 
     def _exchange_gradients(self) -> None:
         """Add up the gradients of all replicas and of tied parameters; missing ones are 0."""
-        gradients = [_gradient(one) for one in self._parameters]
+        gradients = [gradient_of(one) for one in self._parameters]
         if self._groups.data is not None:
             for bucket in _buckets(gradients):
                 flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
@@ -265,7 +266,7 @@ class Hybrid(Turns):
             name = self._names[parameter]
             if self._tied.is_copy(name) or (self.place.tensor and name not in self._dimensions):
                 continue
-            total += float(_gradient(parameter).to(torch.float64).square().sum())
+            total += float(gradient_of(parameter).to(torch.float64).square().sum())
         return total
 
     def _update(self, norm: float) -> None:
@@ -275,7 +276,7 @@ class Hybrid(Turns):
             return
         if self._clip and norm > self._clip:
             for parameter in self._parameters:
-                _gradient(parameter).mul_(self._clip / (norm + 1e-6))
+                gradient_of(parameter).mul_(self._clip / (norm + 1e-6))
         self.optimizer.step()
         if self.scheduler is not None:
             self.scheduler.step()
@@ -293,7 +294,7 @@ class Hybrid(Turns):
         parts = collect(self._own_state(), self.plan, self.place)
         if parts is None:
             return
-        whole = _merged(parts)
+        whole = merged(parts)
         whole.update(
             step=self.done,
             groups=group_settings(self.optimizer),
@@ -311,7 +312,7 @@ class Hybrid(Turns):
         parts = collect({**self._own_state(), "optimizer": {}}, self.plan, self.place)
         if parts is None:
             return None
-        whole = _merged(parts)
+        whole = merged(parts)
         values: Dict[str, torch.Tensor] = {**whole["parameters"], **whole["buffers"]}
         values.update({copy: values[first] for copy, first in self._tied.all_copies.items()})
         return values
@@ -361,10 +362,10 @@ class Hybrid(Turns):
         """Return the state of the layers of a stage, and what all stages have in common."""
         first_of = self._tied.all_copies
         wanted = {
-            name for name in whole["parameters"] if stage.first <= _layer_of(name) < stage.last
+            name for name in whole["parameters"] if stage.first <= layer_of(name) < stage.last
         }
         for copy, first in first_of.items():
-            if stage.first <= _layer_of(copy) < stage.last:
+            if stage.first <= layer_of(copy) < stage.last:
                 wanted.add(first)
         return {
             **whole,
@@ -375,7 +376,7 @@ class Hybrid(Turns):
             "buffers": {
                 name: value
                 for name, value in whole["buffers"].items()
-                if stage.first <= _layer_of(name) < stage.last
+                if stage.first <= layer_of(name) < stage.last
             },
         }
 
@@ -419,70 +420,6 @@ class Hybrid(Turns):
             self._scale, self._since_skip = float(state["scale"][0]), int(state["scale"][1])
 
 
-class _Ties:
-    """Parameters with one value, in one stage or in several.
-
-    Args:
-        plan: the parallel plan.
-        stage: stage of this process.
-        tied: groups of names; the one in the first layer names the value in checkpoints.
-        layers: layers of this process; copies within them become one parameter.
-        dimensions: the divided parameters, which cannot be tied.
-    """
-
-    def __init__(
-        self,
-        plan: ParallelPlan,
-        stage: int,
-        tied: Sequence[Sequence[str]],
-        layers: Dict[int, nn.Module],
-        dimensions: Dict[str, int],
-    ) -> None:
-        in_order = [sorted(names, key=_layer_of) for names in tied]
-        self.all_copies = {copy: names[0] for names in in_order for copy in names[1:]}
-        self._exchanged: List[Tuple[nn.Parameter, Any]] = []
-        for names in in_order:
-            divided = [name for name in names if name in dimensions]
-            if divided:
-                raise PlanError(f"{divided[0]} is tied and divided: remove it from `split`")
-            stages = sorted({_stage_of(plan, name) for name in names})
-            group = None
-            if len(stages) > 1:
-                group = distributed.new_group(
-                    [r for r in range(plan.processes) if plan.place_of(r).stage in stages]
-                )
-            own = [name for name in names if _stage_of(plan, name) == stage]
-            if not own:
-                continue
-            value = _parameter(layers, own[0])
-            for name in own[1:]:
-                _set_parameter(layers, name, value)
-            if group is not None:
-                # Each stage has created the value by itself: that of the first one counts.
-                source = plan.rank_of(Place(stages[0], 0, 0))
-                exchange(distributed.broadcast, value.data, src=source, group=group)
-                self._exchanged.append((value, group))
-
-    def is_copy(self, name: str) -> bool:
-        """Return whether the value is saved and counted under another name."""
-        return name in self.all_copies
-
-    def first_of(self, name: str) -> str:
-        """Return the name under which the value is saved."""
-        return self.all_copies.get(name, name)
-
-    def exchange_gradients(self, devices: int) -> None:
-        """Add up the gradients of the stages; each process of a stage sends an equal part.
-
-        Args:
-            devices: processes of this stage, which have equal gradients.
-        """
-        for value, group in self._exchanged:
-            gradient = _gradient(value)
-            gradient.div_(devices)
-            exchange(distributed.all_reduce, gradient, group=group)
-
-
 def _replicas(layers: int, processes: int, batch: int) -> ParallelPlan:
     if batch < 1:
         raise PlanError("without a plan, `batch` must be the number of samples of a step")
@@ -498,42 +435,6 @@ def _named_parameters(layers: Dict[int, nn.Module]) -> Dict[nn.Parameter, str]:
     return found
 
 
-def _parameter(layers: Dict[int, nn.Module], name: str) -> nn.Parameter:
-    number, _, inner = name.partition(".")
-    try:
-        return layers[int(number)].get_parameter(inner)
-    except (KeyError, ValueError, AttributeError):
-        raise PlanError(f"no parameter {name!r}: tied names are <layer>.<parameter>") from None
-
-
-def _set_parameter(layers: Dict[int, nn.Module], name: str, value: nn.Parameter) -> None:
-    _parameter(layers, name)
-    number, _, inner = name.partition(".")
-    module, _, last = inner.rpartition(".")
-    setattr(layers[int(number)].get_submodule(module), last, value)
-
-
-def _layer_of(name: str) -> int:
-    number = name.partition(".")[0]
-    if not number.isdigit():
-        raise PlanError(f"no parameter {name!r}: tied names are <layer>.<parameter>")
-    return int(number)
-
-
-def _stage_of(plan: ParallelPlan, name: str) -> int:
-    number = _layer_of(name)
-    for index, stage in enumerate(plan.stages):
-        if number < stage.last:
-            return index
-    raise PlanError(f"no parameter {name!r}: the model has {plan.layers} layers")
-
-
-def _gradient(parameter: nn.Parameter) -> torch.Tensor:
-    if parameter.grad is None:
-        parameter.grad = torch.zeros_like(parameter)
-    return parameter.grad
-
-
 def _buckets(gradients: Sequence[torch.Tensor]) -> Iterator[List[torch.Tensor]]:
     """Yield lists of tensors of one data type, to be exchanged together."""
     bucket: List[torch.Tensor] = []
@@ -546,28 +447,3 @@ def _buckets(gradients: Sequence[torch.Tensor]) -> Iterator[List[torch.Tensor]]:
         size += gradient.numel() * gradient.element_size()
     if bucket:
         yield bucket
-
-
-def _merged(parts: List[State]) -> State:
-    """Join the states of all processes to that of the undivided model."""
-    whole: State = {"parameters": {}, "buffers": {}, "optimizer": {}}
-    pieces: Dict[str, List[State]] = {}
-    for part in parts:
-        whole["buffers"].update(part["buffers"])
-        for name in part["parameters"]:
-            pieces.setdefault(name, []).append(part)
-    for name, found in pieces.items():
-        dimension = found[0]["dimensions"].get(name)
-        values = [part["parameters"][name] for part in found]
-        whole["parameters"][name] = joined(values, dimension)
-        states = [part["optimizer"].get(name) for part in found]
-        if states[0] is not None:
-            shape = tuple(values[0].shape)
-            whole["optimizer"][name] = {
-                key: joined(
-                    [state[key] for state in states if state is not None],
-                    dimension if is_divided_like(value, shape) else None,
-                )
-                for key, value in states[0].items()
-            }
-    return whole
