@@ -137,7 +137,7 @@ def loop(directory: Path, name: str, more: int) -> None:
 
 
 def measure(name: str, rounds: int) -> dict[str, float]:
-    """Median processor time of a step on both sides, and the median ratio of neighbours."""
+    """Median processor times of a plain and a logical step, and the median ratio of pairs."""
     plain, logical = plain_steps(name), logical_steps(name)
     for steps in (plain, logical):
         cpu_of(steps, freely=steps is plain)

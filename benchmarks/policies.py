@@ -118,7 +118,7 @@ def _compare(measured: Rounds, policy: Sia, snapshot: Snapshot, every: int | Non
 
 
 def entries_of(scale: int) -> list[Entry]:
-    """Steps at one scale, with memory and HiGHS for comparison."""
+    """Measure scheduling steps of Sia at one scale: times, memory, and HiGHS as baseline."""
     measured = rounds(scale, SCALES[scale])
     context = {
         "devices": 64 * scale,

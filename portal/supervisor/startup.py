@@ -91,8 +91,8 @@ def prepare_database(
 ) -> dict[str, Any]:
     """Migrate the database, and create the admin and the companion's content if missing.
 
-    A file passes the secrets; only its owner can read it, and it is removed at once. The programs
-    of the companion start while the tables are created.
+    Secrets are passed in a file that only its owner can read, and that is deleted at once. The
+    programs of the companion (demo nodes) start while the tables are created.
 
     Returns:
         ``admin`` (created, kept or changed), and ``logins`` (password of each new user by name).

@@ -49,6 +49,6 @@ def set_frame(request: HttpRequest, frame: Frame) -> None:
 
 
 def get_frame(request: HttpRequest) -> Frame:
-    """Return the facts that were set, or an empty frame."""
+    """Return the frame set on this request, or an empty one."""
     found = getattr(request, ATTRIBUTE, None)
     return found if isinstance(found, Frame) else Frame()

@@ -1,4 +1,4 @@
-"""Assignment of the devices that a node reports to the leaves of its cell, by their identity."""
+"""Maps each reported device of a node to a leaf of the node's cell, by the identity (UUID)."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence

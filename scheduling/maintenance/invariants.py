@@ -37,10 +37,10 @@ class Violation:
 
 
 def violations(using: str = "default") -> tuple[Violation, ...]:
-    """Return all violations, read in one consistent view.
+    """Return all violations in one database snapshot.
 
     Args:
-        using: the database alias that reads one consistent view.
+        using: the database alias that reads one snapshot.
     """
     checks = (
         _devices_held_twice,

@@ -145,9 +145,10 @@ def revoke_token(*, viewer: Viewer, token_id: int, now: datetime) -> None:
 
 
 def rotate_token(*, viewer: Viewer, token_id: int, now: datetime) -> IssuedToken:
-    """Replace a token of one's own by a new one of the same name, scopes, tenant and life.
+    """Rotate a token of the viewer: issue a new one with the same name, scopes and lifetime.
 
-    The old key ends in the same transaction. It fails if the owner has lost a scope since.
+    The old token is revoked in the same transaction. The rotation fails if the owner has lost a
+    scope since.
 
     Raises:
         NotFoundError: not a live token of the viewer.

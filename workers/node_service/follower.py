@@ -1,4 +1,4 @@
-"""Fetches the streams of a node, a few runs at a time: logs into files, and sums of reports."""
+"""Fetches the streams of a node, a few runs at a time; writes logs and aggregates reports."""
 
 import asyncio
 import logging

@@ -101,9 +101,9 @@ def look_at_idling(*, now: datetime) -> dict[int, IdleAction]:
 
 
 def minutes_of(one: Watched, readings: BusyReadings) -> dict[datetime, bool]:
-    """Return by minute whether all of a job's devices are known to be idle.
+    """For each minute, return whether all of a job's devices are known to be idle.
 
-    A minute without a reading of a node is left out; one with a busy or unknown device
+    A minute without a sample of a node is left out; one with a busy or unknown device
     is False.
     """
     nodes = {node for node, _ in one.members}

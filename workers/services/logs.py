@@ -74,7 +74,7 @@ def relative_path(job_id: int, attempt_number: int, role: str, rank: int) -> str
 
 
 def extent(directory: Path, *, first: int = 0) -> Extent:
-    """Return the stored part of a log, without bytes before ``first``."""
+    """Return the stored byte range of a log from ``first`` on."""
     starts = _starts(directory)
     if not starts:
         return Extent(first, first)

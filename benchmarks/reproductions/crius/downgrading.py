@@ -17,7 +17,7 @@ from benchmarks.reproductions.crius.moving import Mover, Placed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """A state of the search: the new job is not placed in it.
+    """A search state, before the new job is placed.
 
     Attributes:
         request: the new job with its type and size so far.

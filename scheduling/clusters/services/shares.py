@@ -61,7 +61,7 @@ def read_quotas(
     Args:
         cells: the value in the request.
         topology: existing cells.
-        faults: list to which all faults are added.
+        faults: list to which all validation errors are added.
     """
     if not isinstance(cells, Sequence) or isinstance(cells, str):
         faults.append(_fault("cells", cells, "a list of {chain, level, count}"))

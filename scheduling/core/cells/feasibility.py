@@ -151,7 +151,7 @@ def _free_cell(buddy: BuddyAllocator, level: int) -> int:
 def _take(buddy: BuddyAllocator, vc: str, cell: int, *, pinned: bool) -> AssignedCell:
     topology = buddy.topology
     low, high = topology.leaf_lo[cell], topology.leaf_hi[cell]
-    # A pinned cell may lack devices; then the whole cells inside it are what it is made of.
+    # If a pinned cell lacks devices, the complete cells inside it are allocated instead.
     whole = [cell] if topology.complete[cell] else topology.roots
     for part in whole:
         if low <= topology.leaf_lo[part] and topology.leaf_hi[part] <= high:

@@ -160,7 +160,7 @@ class Roster:
         return [first + i for i in range(lowest, highest) if mask >> i & 1]
 
     def bits(self, node: int, mask: int) -> Iterator[tuple[int, int]]:
-        """Yield (number, bit in the node's masks) of the devices in a mask."""
+        """Yield (device number, bit in the node's masks) for each device in a mask."""
         topology = self.ledger.topology
         first = topology.leaf_lo[topology.node_base + node]
         while mask:

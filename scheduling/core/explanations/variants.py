@@ -221,7 +221,7 @@ def member_with(member: MemberDemand, attribute: str, value: int) -> MemberDeman
 
 
 def device_changes(before: MemberDemand, after: MemberDemand) -> dict[str, Any]:
-    """Return the fields of the document that change with a role's devices."""
+    """Return the fields of the job specification that change with a role's devices."""
     path = f"roles.{before.role}"
     changes: dict[str, Any] = {f"{path}.devices": after.devices}
     if before.cpus is not None:

@@ -89,7 +89,7 @@ class StageOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridStage:
-    """One stage of a grid whose stages have equally many devices.
+    """One stage of a grid whose stages have the same number of devices.
 
     Ranks are numbered by stage, then replica, then position in the tensor group, so that tensor
     groups use the narrowest links.

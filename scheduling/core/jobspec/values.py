@@ -1,4 +1,4 @@
-"""The job specification as values: what a job is, once it has been checked."""
+"""The validated job specification as value objects."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -90,7 +90,7 @@ class Pollux:
         nodes: Genomes,
         state: Mapping[str, Any],
     ) -> tuple[dict[int, Alloc], dict[str, Any]]:
-        """Search allocations on one type; also return the first matrices of the next round."""
+        """Search allocations on one type; also return the initial population of the next round."""
         problem = self._problem(snapshot, kind, jobs, nodes)
         effort = self.population * problem.current.size
         rng = np.random.default_rng([snapshot.seed, snapshot.round_number, len(jobs)])

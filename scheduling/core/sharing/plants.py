@@ -300,7 +300,7 @@ def _loss(steps: list[HolderStep]) -> float:
 
 
 def _worst_loss(steps: list[HolderStep]) -> float:
-    """Return the highest loss of windows of steps that span at most 10 s."""
+    """Return the highest loss over all windows of consecutive steps of at most 10 s."""
     window: deque[HolderStep] = deque()
     taken = alone = 0.0
     worst = None

@@ -165,9 +165,9 @@ def holding_jobs(
     """Return the jobs that hold devices.
 
     Args:
-        rows: their rows.
-        caps: cap of a member in devices, by tenant and user.
-        leases: leaves by member, by job.
+        rows: database rows of these jobs.
+        caps: limit of devices of a person, by tenant and user.
+        leases: leased leaves of each gang member, by job.
     """
     return _HOLDING.of(
         (row[:_FACTS], caps.get((row.tenant_id, row.owner_id)), leases.get(row.id, ()))

@@ -335,7 +335,7 @@ def _version(path: str) -> str:
 
 
 def _tried(choice: Choice) -> Tuple[str, str]:
-    """Return cause and detail of a failure to give a sandbox this network; or empty."""
+    """Try to connect a sandbox to this network; return cause and detail of a failure, or ""."""
     uid = SHARED_UID if os.getuid() == 0 else None
     try:
         confinement.try_out(uid, lambda pid: connect(pid, choice, uid).wait, blocked_by(choice))

@@ -288,7 +288,7 @@ class ProcessPayload(Payload):
                 system.kill_quietly(found.pid, signal.SIGKILL)
 
     def ended(self) -> Optional[Ended]:
-        """Reap all that has ended; returns the end of the main process after it."""
+        """Reap all exited processes; returns the exit of the main process, None while it runs."""
         self._reap()
         if self._box is not None and self._told is None:
             self._told = self._box.end()

@@ -218,7 +218,7 @@ class Contexts:
     # -- checkpoints -----------------------------------------------------------------------------
 
     def kept(self) -> List[Dict[str, Any]]:
-        """Return the contexts of the workers held, in order, for a checkpoint."""
+        """Return the contexts of this process's logical workers, in order, for a checkpoint."""
         return [
             {
                 "chance": randomness.portable(self._chance[worker]),

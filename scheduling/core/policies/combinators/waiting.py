@@ -167,7 +167,7 @@ class ReserveHead(Combinator):
             (job for job in snapshot.jobs if job.id in turns),
             key=lambda job: (-job.priority, job.submitted, job.id),
         )
-        # Jobs of one instant have their turns together, and would all be behind one.
+        # Jobs queued at the same time have equal turns: rotate, so that none blocks the others.
         return heads[turns[heads[0].id] % len(heads)] if heads else None
 
     def _turn(self, job: PolicyJob, now: float) -> int | None:

@@ -17,13 +17,13 @@ class InfeasibleError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """An optimum.
+    """An optimal solution.
 
     Attributes:
-        x: the variables.
-        value: the objective, as it was to be maximised.
-        prices: of each row, how fast the objective would rise with its bound (linear programs
-            only; a row that is not tight has the price 0).
+        x: values of the variables.
+        value: value of the maximised objective.
+        prices: dual value (shadow price) of each row, 0 for a row that is not binding; linear
+            programs only.
     """
 
     x: Floats

@@ -21,11 +21,11 @@ class TimeShare:
 
     Attributes:
         jobs: one job, or two that share devices.
-        type: the type of the devices.
+        type: device type.
         share: the fraction of time, above 0.
-        received: seconds on this type since the fractions were set.
-        deficit: seconds that it was missing when the fractions were set.
-        n: devices while it runs.
+        received: seconds run on this type since the fractions were set.
+        deficit: seconds still owed when the fractions were set.
+        n: number of devices that it uses while it runs.
     """
 
     jobs: Combination

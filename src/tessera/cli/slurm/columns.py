@@ -148,7 +148,7 @@ def _fit(text: str, cell: Cell) -> str:
 
 
 def job_columns() -> dict[str, Column]:
-    """Return columns by the letters of ``squeue -o``."""
+    """Return columns by the format letters of ``squeue -o``."""
     now = datetime.now(tz=UTC)
     return {
         "A": ("JOBID", lambda row: str(row["id"])),

@@ -184,7 +184,7 @@ class _Master:
         return len(self._right) + len(self._values) - 1 if gain > _REDUCED else None
 
     def _helpful(self, *, first: bool) -> int | None:
-        """Return the column that improves most, or the first one that improves at all."""
+        """Return the column with the highest reduced cost, or the first with a positive one."""
         duals = self._duals
         reduced = [-dual for dual in duals]  # the first columns are one row each, worth 0
         reduced += [
