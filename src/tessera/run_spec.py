@@ -134,6 +134,7 @@ class RunSpec:
             ``job_networks.SETTINGS``; by its file if empty.
         disk_bytes: limit of run directory and checkpoints together, 0 for no limit.
         storage: storages that the job sees at their mount points.
+        host_ipc: its container has the IPC namespace and the shared memory of the node.
         protocol: version that wrote the spec.
     """
 
@@ -172,6 +173,7 @@ class RunSpec:
     disk_bytes: int = 0
     gpus: List[str] = field(default_factory=list)
     storage: List[StorageMount] = field(default_factory=list)
+    host_ipc: bool = False
     protocol: int = PROTOCOL_VERSION
 
     def to_json(self) -> Json:
@@ -242,6 +244,7 @@ class RunSpec:
             disk_bytes=take.integer("disk_bytes", 0, 0, 1 << 60),
             gpus=take.texts("gpus", 4096, 128),
             storage=_storage(take),
+            host_ipc=take.boolean("host_ipc", default=False),
             protocol=version,
         )
         take.finish()
@@ -260,6 +263,7 @@ _DEFAULTS: Dict[str, object] = {
     "disk_bytes": 0,
     "gpus": [],
     "storage": [],
+    "host_ipc": False,
 }
 
 

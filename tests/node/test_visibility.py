@@ -1,6 +1,7 @@
 """What stays hidden from jobs wherever it lies, and which directories checkpoints may lie in."""
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -290,3 +291,12 @@ def test_the_home_of_the_account_counts_as_well(monkeypatch: pytest.MonkeyPatch)
         assert visibility.homes("/data/node/.tessera") == ("/data/node", "/srv/account")
     finally:
         visibility.homes.cache_clear()
+
+
+def test_the_secrets_of_other_runs_are_covered_where_the_container_sees_shared_memory(
+    view_of: Callable[..., ContainerView],
+) -> None:
+    place = f"/dev/shm/tessera-{os.geteuid()}"
+
+    assert covered(view_of()) == []
+    assert covered(view_of(host_ipc=True)) == [place]

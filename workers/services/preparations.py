@@ -27,7 +27,7 @@ from scheduling.secrets import unseal
 from tessera import protocol
 from tessera.inventory import BY_CDI_INDEX, BY_DEVICE_REQUEST
 from tessera.isolation import OWN_NETWORK, SHARED_NETWORK, VisiblePath
-from tessera.storage import StorageMount
+from tessera.storage import StorageMount, is_nfs
 from workers.conf import WorkerSettings
 from workers.services.environment import AttemptGang, GangMember, job_environment
 from workers.services.gang_networks import DataAddress, NodeNetwork, data_addresses
@@ -73,8 +73,7 @@ class Preparations:
         self._gangs = _gangs(attempts) if attempts else {}
         self._sealed = _sealed({a.job_id for a in attempts.values()}) if attempts else {}
         self._saved = last_saved(attempts.values())
-        uses_storages = any(gang.spec.storage_names for gang in self._gangs.values())
-        self._storages = {rule.name: rule for rule in storage_rules()} if uses_storages else {}
+        self._storages = {rule.name: rule for rule in storage_rules()} if members else {}
         self._gpus, self._shares = _devices({m.node_id for m in members}) if members else ({}, {})
 
     def of(self, member: Member) -> Preparation:
@@ -180,10 +179,14 @@ class Preparations:
                 *visible_to(member.node.visible_paths, job.tenant_id),
                 *_checkpoint_paths(rules),
             ],
-            hidden_paths=hidden_from_jobs(member.node.visible_paths),
+            hidden_paths=[
+                *hidden_from_jobs(member.node.visible_paths),
+                *_storages_of_others(member.node, self._storages, rules),
+            ],
             network=network,
             job_network=member.node.job_network,
             disk_bytes=self._settings.disk_bytes,
+            host_ipc=has_container and role.container.ipc is Ipc.HOST,
             storage=[
                 StorageMount(
                     name=request.name,
@@ -282,6 +285,22 @@ def _checkpoint_directory(spec: JobSpec, rules: Mapping[str, StorageRule]) -> st
     """Return the directory for checkpoints that all nodes share; empty for one of the node."""
     rule = rules.get(spec.checkpoint_dir)
     return spec.checkpoint_dir if rule is None else rule.source
+
+
+def _storages_of_others(
+    node: Node, storages: Mapping[str, StorageRule], rules: Mapping[str, StorageRule]
+) -> list[str]:
+    """Return the directories on a node of storages that a job does not use.
+
+    A visible path of the node may contain them.
+    """
+    own = {rule.source for rule in rules.values()}
+    others = sorted({rule.source for rule in storages.values()} - own)
+    places = [
+        str(node.storages.get(source, {}).get("path", "")) if is_nfs(source) else source
+        for source in others
+    ]
+    return [place for place in places if place]
 
 
 def _checkpoint_paths(rules: Mapping[str, StorageRule]) -> list[VisiblePath]:

@@ -76,12 +76,14 @@ def check_settings(
         PrepareError: the settings are refused; the message has the remedy.
     """
     has_node_ids = not (rights.rootless or rights.remapped)
-    if settings.user is ContainerUser.IMAGE and has_node_ids and (view.binds or run.storage):
+    sees_node = view.binds or run.storage or run.host_ipc
+    if settings.user is ContainerUser.IMAGE and has_node_ids and sees_node:
         # Its user has the same id on the node, and could pass for the owner of files there.
         raise PrepareError(
             "image-user-with-paths",
             "container.user: image is not possible here, because the container sees directories of"
-            " the node or a storage. Omit container.user, or ask an admin for a rootless engine",
+            " the node, a storage or its shared memory. Omit container.user, or ask an admin for a"
+            " rootless engine",
             protocol.USER,
         )
     if settings.extra_hosts and rights.podman and run.network == OWN_NETWORK:

@@ -190,7 +190,7 @@ def _serve(store: Store, bundle: str, orders: socket.socket, partner: Partner) -
     wakes = Wakes()
     is_reusable = not helped.descriptors()
     own = _descriptors()
-    for _ in range(MOST_RUNS):
+    for number in range(1, MOST_RUNS + 1):
         run_id, descriptors = receive_descriptors(orders, _LONGEST_ID)
         if not run_id:
             return
@@ -204,7 +204,8 @@ def _serve(store: Store, bundle: str, orders: socket.socket, partner: Partner) -
             return
         os.close(lock)
         is_reusable = is_reusable and runner.is_reusable and not _has_children()
-        if not is_reusable or _descriptors() != own:
+        # A pair that is about to end must not report that it is idle: it would lose an order.
+        if number == MOST_RUNS or not is_reusable or _descriptors() != own:
             return
         wakes.ignore()
         orders.send(_IDLE)

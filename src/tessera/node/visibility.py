@@ -86,10 +86,14 @@ def of_container(run: Run, spec: RunSpec) -> ContainerView:
         OSError: the directory cannot be created.
     """
     view = view_of(run.store.root, spec, with_system=False)
+    covers = [*view.covers]
+    if spec.host_ipc:
+        # It sees the node's shared memory, and the secrets of other runs are there.
+        covers.append(os.path.dirname(run.store.secrets_in_memory()))
     return ContainerView(
         binds=[
             *((bind.source, bind.target, bind.writable) for bind in view.binds),
-            *((_made_cover(run, place, view.binds), place, False) for place in view.covers),
+            *((_made_cover(run, place, view.binds), place, False) for place in covers),
         ],
         checkpoints=make_checkpoints(run, spec),
         processes=confinement.declaration(run.store.root).processes,

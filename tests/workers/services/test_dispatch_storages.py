@@ -83,6 +83,19 @@ def test_a_storage_that_became_read_only_is_mounted_read_only(tmp_path: Path) ->
     assert [mount.writable for mount in run_of(tmp_path).storage] == [False]
 
 
+def test_storages_that_a_job_does_not_use_are_hidden_from_it(tmp_path: Path) -> None:
+    make_storage("sets")
+    make_storage("other")
+    make_storage("again", source="/srv/sets", mount="/again")
+    make_storage("export", source="nas:/exp")
+    for node in Node.objects.all():
+        node.storages["nas:/exp"]["path"] = "/mnt/exp"
+        node.save()
+    make_job(storage=["sets"])
+
+    assert run_of(tmp_path).hidden_paths == ["/srv/other", "/mnt/exp"]
+
+
 def test_a_right_that_is_withdrawn_after_the_round_fails_the_attempt(tmp_path: Path) -> None:
     row = make_storage("sets")
     make_job(storage=["sets"])
