@@ -63,7 +63,7 @@ def _submit() -> int:
     (row,) = submit_jobs(
         submissions=[Submission(document=document)],
         viewer=viewer,
-        ground=read_submit_context(viewer=viewer, images_ignored=False),
+        submit_context=read_submit_context(viewer=viewer, images_ignored=False),
         now=timezone.now(),
     )
     return row.pk

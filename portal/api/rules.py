@@ -161,6 +161,7 @@ class ClusterRulesViewSet(ApiViewSet):
 
     def partial_update(self, request: Request) -> Response:
         """Set the minimum isolation level or actions for conditions; running jobs continue."""
+        self.viewer.require(Permission.MANAGE_NODES, what="the rules")
         changes = read_changes(ClusterRulesPatch, request.data)
         expected, now = expected_version(request), database_now()
         rules = cluster_rules()

@@ -3,6 +3,21 @@
 from django.db import migrations, models
 
 
+def forget_shared_uuids(apps, schema_editor):
+    """Clear a UUID on all rows of a node but the first healthy one.
+
+    Earlier versions kept devices by the driver's index, so the row of a missing device kept a UUID
+    that its neighbour had taken over.
+    """
+    devices = apps.get_model("scheduling", "Device").objects
+    seen = set()
+    live = devices.filter(retired_at=None).exclude(uuid="").order_by("-healthy", "index")
+    for pk, node, uuid in list(live.values_list("pk", "node_id", "uuid")):
+        if (node, uuid) in seen:
+            devices.filter(pk=pk).update(uuid="")
+        seen.add((node, uuid))
+
+
 class Migration(migrations.Migration):
 
     dependencies = [
@@ -30,6 +45,7 @@ class Migration(migrations.Migration):
             name='model',
             field=models.CharField(blank=True, default='', max_length=128),
         ),
+        migrations.RunPython(forget_shared_uuids, migrations.RunPython.noop),
         migrations.AddConstraint(
             model_name='device',
             constraint=models.UniqueConstraint(

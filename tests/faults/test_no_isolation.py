@@ -35,7 +35,7 @@ document = {
 }
 submit_job(
     submission=Submission(document=document), viewer=viewer, now=now,
-    ground=read_submit_context(viewer=viewer, images_ignored=True),
+    submit_context=read_submit_context(viewer=viewer, images_ignored=True),
 )
 """
 

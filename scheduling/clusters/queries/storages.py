@@ -66,7 +66,9 @@ def list_storages(viewer: Viewer) -> tuple[StorageView, ...]:
     rows = list(Storage.objects.order_by("name"))
     if not rows:
         return ()
-    clusters = VirtualCluster.objects.unscoped().filter(archived_at=None).order_by("name")
+    clusters = VirtualCluster.objects.unscoped().order_by("name")
+    if not may:
+        clusters = clusters.filter(archived_at=None)
     vcs = {
         pk: (name, tenant)
         for pk, name, tenant in clusters.values_list("id", "name", "tenant_id")

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 
 from scheduling.clusters.models import Node, Storage, VirtualCluster
 from scheduling.clusters.services.node_values import place_problem
@@ -229,7 +230,9 @@ def _checked(values: Mapping[str, Any], row: Storage) -> dict[str, Any]:
     InvalidError.raise_if(faults)
     columns = {key: value for key, value in values.items() if key not in _LISTS}
     tenants = dict(Tenant.objects.unscoped().values_list("name", "id"))
-    clusters = VirtualCluster.objects.unscoped().filter(archived_at=None)
+    clusters = VirtualCluster.objects.unscoped().filter(
+        Q(archived_at=None) | Q(pk__in=[*row.vcs, *row.defaults])
+    )
     vcs = dict(clusters.values_list("name", "id"))
     for key, column, known in (
         ("tenants", "tenants", tenants),

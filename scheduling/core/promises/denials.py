@@ -258,7 +258,12 @@ def is_outside_cells(job: AuditedJob) -> bool:
     """Return whether cells do not guarantee the start of a job's gang (``docs/cells.md``)."""
     demand = job.job.demand
     return len(parts_of(demand)) > 1 or any(
-        member.within is Within.RACK or member.pinned_cell for member in demand.members
+        member.within is Within.RACK
+        or member.pinned_cell
+        or member.storages
+        or member.rdma
+        or member.host_ipc
+        for member in demand.members
     )
 
 

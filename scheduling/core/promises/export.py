@@ -127,6 +127,11 @@ class PromiseExport:
         """Name of the virtual cluster."""
         return next(vc.name for vc in self.snapshot.vcs if vc.id == self.vc)
 
+    @property
+    def tenant(self) -> int:
+        """Tenant of the virtual cluster."""
+        return next(vc.tenant for vc in self.snapshot.vcs if vc.id == self.vc)
+
     def allowance(self, job: AuditedJob) -> float:
         """Return the seconds by which a job may wait longer than on a private cluster."""
         return max(self.grace, job.grace or 0.0) + self.snapshot.round_seconds
@@ -167,6 +172,8 @@ def merged_spec(spec: ClusterSpec, vc: str) -> ClusterSpec:
     return replace(spec, virtual_clusters={vc: own, OTHERS: VcSpec(quotas=quotas, pinned=pinned)})
 
 
-def sound_node(node: NodeFacts) -> NodeFacts:
+def sound_node(node: NodeFacts, tenant: int) -> NodeFacts:
     """Return a node as it is in a private cluster: healthy, and open to its tenant."""
-    return replace(node, placeable=True, healthy=True, owner=None, tenants=frozenset())
+    own = frozenset({tenant})
+    tenants = own if node.tenants == own else frozenset()
+    return replace(node, placeable=True, healthy=True, owner=None, tenants=tenants)

@@ -65,7 +65,7 @@ def private_snapshot(export: PromiseExport) -> ClusterSnapshot:
     return replace(
         snapshot,
         vcs=tuple(vc for vc in snapshot.vcs if vc.id == export.vc),
-        nodes=tuple(map(sound_node, snapshot.nodes)),
+        nodes=tuple(sound_node(node, export.tenant) for node in snapshot.nodes),
         bad_devices=frozenset(),
         queued=tuple(gated(jobs[job.id]) for job in snapshot.queued if job.id in jobs),
         holding=tuple(job for job in snapshot.holding if job.id in jobs),
@@ -80,7 +80,7 @@ def private_changes(export: PromiseExport) -> Iterator[ClusterChange]:
         private = replace(
             change,
             vcs=tuple(vc for vc in change.vcs if vc.id == export.vc),
-            nodes=tuple(map(sound_node, change.nodes)),
+            nodes=tuple(sound_node(node, export.tenant) for node in change.nodes),
             bad_devices=frozenset(),
         )
         same = replace(private, at=0.0)

@@ -48,7 +48,8 @@ class Restrictions:
 
     def of(self, job: QueuedJob) -> Restriction:
         """Return the nodes that ``job`` may use."""
-        key = (number_of(job.demand), job.excluded_nodes, job.vc if self._by_vc else 0)
+        by_vc = self._by_vc or job.demand.storages
+        key = (number_of(job.demand), job.excluded_nodes, job.vc if by_vc else 0)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = restriction_of(job, self._vcs[job.vc], self.snapshot)

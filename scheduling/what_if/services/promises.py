@@ -104,6 +104,9 @@ def _audit_day(clusters: list[VirtualCluster], day: date, data_dir: Path, now: d
         except TimeoutError:
             logger.warning("audit of %s on %s took more than %g s", vc.name, day, AUDIT_SECONDS)
             result = {}
+        except Exception:  # the audits of other virtual clusters and days must not stop
+            logger.exception("audit of %s on %s failed", vc.name, day)
+            result = {}
         PromiseAudit.objects.update_or_create(
             virtual_cluster=vc, day=day, defaults={"audited_at": now, "result": result}
         )

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from scheduling.clusters.models import Node, Storage
+from scheduling.clusters.models import Node, Storage, VirtualCluster
 from scheduling.clusters.queries.storages import list_storages
 from scheduling.clusters.services.storages import (
     create_storage,
@@ -332,3 +332,21 @@ def test_viewers_see_the_storages_of_their_tenants_without_sources_and_nodes() -
     assert (seen.usable_nodes, seen.total_bytes, seen.free_bytes) == (1, 1000, 400)
     assert list_storages(make_viewer("carol")) == ()
     assert [one.name for one in list_storages(make_viewer("root"))] == ["sets", "theirs"]
+
+
+def test_an_edit_does_not_open_a_storage_of_an_archived_virtual_cluster() -> None:
+    vc = VirtualCluster.objects.unscoped().order_by("pk")[0]
+    row = make_storage(virtual_clusters=[vc.name])
+    VirtualCluster.objects.unscoped().filter(pk=vc.pk).update(archived_at=NOW)
+
+    (view,) = list_storages(ADMIN)
+    update_storage(
+        viewer=ADMIN,
+        storage_id=row.pk,
+        note="moved",
+        tenants=list(view.tenants),
+        virtual_clusters=list(view.virtual_clusters),
+    )
+
+    row.refresh_from_db()
+    assert (row.vcs, row.tenants) == ([vc.pk], [])

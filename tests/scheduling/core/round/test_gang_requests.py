@@ -8,8 +8,10 @@ from scheduling.core.jobspec import Demand, MemberDemand, Within
 from scheduling.core.policy_interface import Alloc, Part
 from scheduling.core.round.gang_requests import requests_of, restriction_of
 from scheduling.core.round.gang_sizes import sized
+from scheduling.core.round.placement import Restrictions
+from scheduling.core.storages import StorageFacts
 from tessera.reasons import ReasonCode
-from tests.factories.rounds import VISION, cluster_snapshot, queued_job
+from tests.factories.rounds import LANGUAGE, VISION, cluster_snapshot, queued_job
 
 
 @pytest.mark.parametrize(
@@ -59,3 +61,25 @@ def test_a_gang_of_several_roles_moves_to_one_type_but_keeps_its_size() -> None:
     ]
     assert sized(roles, Alloc(parts=(Part(n=6, type="a"),))) is None
     assert sized(roles, Alloc(parts=(Part(n=3, type="a"), Part(n=4, type="b")))) is None
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_equal_jobs_of_two_virtual_clusters_have_their_own_rights_to_a_storage(first: int) -> None:
+    jobs = []
+    for vc in (VISION, LANGUAGE):
+        job = queued_job(vc.id, vc=vc)
+        member = replace(job.demand.members[0], storages=("sets",))
+        jobs.append(replace(job, demand=Demand(members=(member,))))
+    snapshot = cluster_snapshot(*jobs)
+    nodes = frozenset(node.name for node in snapshot.nodes)
+    snapshot = replace(
+        snapshot, storages={"sets": StorageFacts(vcs=frozenset({VISION.id}), nodes=nodes)}
+    )
+    restrictions = Restrictions(snapshot)
+
+    found = {job.vc: restrictions.of(job).reason for job in (jobs[first], jobs[1 - first])}
+
+    assert found[VISION.id] is None
+    refused = found[LANGUAGE.id]
+    assert refused is not None
+    assert refused.code is ReasonCode.STORAGE_NOT_ON_NODES
