@@ -115,6 +115,7 @@ class _History:
                 spec=change.spec,
                 vcs=change.vcs,
                 nodes=change.nodes,
+                storages=change.storages,
                 topology_version=change.topology_version,
             )
         while self._todo and self._todo[-1][0] <= now:

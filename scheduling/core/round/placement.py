@@ -56,8 +56,12 @@ class Restrictions:
         return known
 
     def hold_for(self, snapshot: ClusterSnapshot) -> bool:
-        """Return whether another snapshot has the same nodes and rules of virtual clusters."""
-        return snapshot.nodes is self.snapshot.nodes and _rules_of(snapshot) == self._rules
+        """Return whether another snapshot has the same nodes, storages and rules."""
+        return (
+            snapshot.nodes is self.snapshot.nodes
+            and snapshot.storages is self.snapshot.storages
+            and _rules_of(snapshot) == self._rules
+        )
 
 
 def _rules_of(snapshot: ClusterSnapshot) -> Hashable:

@@ -309,6 +309,7 @@ class SimulatedCluster:
             nodes=with_owners(event.nodes, before.nodes),
             bad_devices=event.bad_devices,
             device_memory=event.device_memory,
+            storages=event.storages,
         )
         if event.spec == before.spec:
             set_health(self._jobs.engine, before, self._base)

@@ -1,10 +1,11 @@
 """External events of a simulation: health of nodes, changes of the cluster and of the queue."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from scheduling.core.cells import ClusterSpec
+from scheduling.core.storages import StorageFacts
 from scheduling.core.values import NodeFacts, QueuedJob, VcFacts
 
 
@@ -35,6 +36,7 @@ class ClusterChange:
     nodes: tuple[NodeFacts, ...]
     bad_devices: frozenset[tuple[str, int]]
     device_memory: Mapping[str, int]
+    storages: Mapping[str, StorageFacts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

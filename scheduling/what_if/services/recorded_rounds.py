@@ -12,7 +12,7 @@ from scheduling.core.values import ClusterSnapshot, JobFacts, QueuedJob
 from scheduling.rounds.models import Round
 from scheduling.rounds.services.evidence import read_round
 
-_OF_CLUSTER: Final = ("spec", "topology_version", "vcs", "nodes", "bad_devices")
+_OF_CLUSTER: Final = ("spec", "topology_version", "vcs", "nodes", "bad_devices", "storages")
 _OF_OWNER: Final = (
     "held", "priority", "job_class", "demand", "not_before", "user_cap", "after_failed", "turn_of",
 )  # fmt: skip
@@ -121,13 +121,14 @@ class _Reader:
 
 def _of_cluster(raw: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the cluster in a stored snapshot, without the results of rounds."""
-    spec, version, vcs, nodes, bad = (raw.get(name) for name in _OF_CLUSTER)
+    spec, version, vcs, nodes, bad, storages = (raw.get(name) for name in _OF_CLUSTER)
     return (
         spec,
         version,
         _without(vcs, "policy_state", "policy_fault"),
         _without(nodes, "owner"),
         bad,
+        storages,
     )
 
 
@@ -154,4 +155,5 @@ def _cluster_change(raw: Mapping[str, Any], now: float) -> ClusterChange:
         nodes=bare.nodes,
         bad_devices=bare.bad_devices,
         device_memory=bare.device_memory,
+        storages=bare.storages,
     )

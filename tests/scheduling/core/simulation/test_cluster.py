@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from scheduling.core.cells import Quota, VcSpec
+from scheduling.core.jobspec import Demand
 from scheduling.core.policies.base import rigid_alloc
 from scheduling.core.policy_interface import Alloc, Part, Plan, Snapshot
 from scheduling.core.simulation import (
@@ -19,6 +20,7 @@ from scheduling.core.simulation import (
     SimulationSettings,
 )
 from scheduling.core.simulation.job_table import RETRY_SECONDS
+from scheduling.core.storages import StorageFacts
 from scheduling.core.values import ClusterSnapshot, JobFacts, QueuedJob, RunObservation
 from tests.factories.policies import making
 from tests.factories.rounds import (
@@ -185,6 +187,24 @@ def test_a_larger_guarantee_starts_the_next_job_at_its_time() -> None:
     )
 
     assert record.starts == {1: NOW, 2: NOW + 100.0}
+
+
+def test_a_job_starts_when_a_node_reports_its_storage() -> None:
+    job = queued_job(1, 8)
+    member = replace(job.demand.members[0], storages=("sets",))
+    snapshot = cluster_snapshot(replace(job, demand=Demand(members=(member,))))
+    nodes = frozenset(node.name for node in snapshot.nodes)
+    vcs = frozenset(vc.id for vc in snapshot.vcs)
+    absent = {"sets": StorageFacts(vcs=vcs, nodes=frozenset())}
+    present = {"sets": StorageFacts(vcs=vcs, nodes=nodes)}
+
+    record = simulate(
+        replace(snapshot, storages=absent),
+        {1: 500.0},
+        events=[change(NOW + 100.0, storages=present)],
+    )
+
+    assert record.starts == {1: NOW + 100.0}
 
 
 def test_a_job_on_a_removed_node_is_interrupted() -> None:
