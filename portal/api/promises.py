@@ -78,7 +78,7 @@ class PromiseViewSet(ApiViewSet):
     needs = Permission.VIEW_JOBS
     renderer_classes = (JSONRenderer, CsvRenderer)
     operations: ClassVar = {
-        "retrieve": Op(
+        "promises": Op(
             takes=(
                 OpenApiParameter(
                     "since", str, description="First day (UTC); default: 6 days before `until`."
@@ -96,7 +96,7 @@ class PromiseViewSet(ApiViewSet):
         )
     }
 
-    def retrieve(self, request: Request, pk: int) -> Response | HttpResponse:
+    def promises(self, request: Request, pk: int) -> Response | HttpResponse:
         """Get waits of guaranteed jobs against a private cluster, by stored audits of whole days.
 
         With `Accept: text/csv` or `format=csv` the response is CSV, with one row per job.

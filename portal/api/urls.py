@@ -94,7 +94,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
         "v1/notifications/",
         NotificationViewSet.as_view({"get": "retrieve", "patch": "partial_update"}),
     ),
-    path("v1/virtual-clusters/<int:pk>/promises/", PromiseViewSet.as_view({"get": "retrieve"})),
+    path("v1/virtual-clusters/<int:pk>/promises/", PromiseViewSet.as_view({"get": "promises"})),
     path("v1/", include(router.urls)),
     path("v1/import/<slug:pk>/", ImportViewSet.as_view({"post": "translate"})),
     path("v2/", include(openpai_patterns)),

@@ -2,16 +2,16 @@
 
 from django.utils import timezone
 
-from scheduling.clusters.models import VirtualCluster
+from scheduling.clusters.models import Device, VirtualCluster
 from scheduling.jobs.models import Job
 from scheduling.rounds.models import Round
 from scheduling.runs.models import EvictionTally
 from tests.factories.cluster import make_job
-from workers.models import Heartbeat
+from workers.models import Heartbeat, NodeTelemetry
 
 
 def fill_every_metric() -> None:
-    """A job that waits, a round, an eviction, a host."""
+    """A job that waits, a round, an eviction, a host, a GPU."""
     now = timezone.now()
     job = make_job("alice")
     Job.objects.unscoped().filter(pk=job.pk).update(reason_code="held", reason_text="Held.")
@@ -28,4 +28,13 @@ def fill_every_metric() -> None:
         skew_seconds=0.1,
         disk_free_bytes=1 << 30,
         disk_total_bytes=1 << 40,
+    )
+    device = Device.objects.order_by("pk")[0]
+    Device.objects.filter(pk=device.pk).update(uuid="GPU-a", is_gpu=True)
+    NodeTelemetry.objects.create(
+        node_id=device.node_id,
+        at=now,
+        span_seconds=60,
+        samples=1,
+        temperature=[60.0] * (device.index + 1),
     )

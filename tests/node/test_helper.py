@@ -41,14 +41,14 @@ sys.path.insert(0, sys.argv[1])
 known = json.loads(sys.argv[2])
 from tessera.node import confinement, helped, helper
 from tessera.node.boxes import SandboxError
-from tessera.node.helped import HelpedBox
+from tessera.node.helped import HelpedSandbox
 from tessera.node.sandbox_root import Bind
 ALICE = 71_001
 helped.check()
 
 def outcome(output=None, **changes):
     reader, writer = os.pipe()
-    box = HelpedBox(confinement._trial(ALICE)._replace(**changes))
+    box = HelpedSandbox(confinement._trial(ALICE)._replace(**changes))
     try:
         box.start(writer if output is None else output)
     except SandboxError as error:

@@ -51,7 +51,7 @@ BASELINES: Final[Mapping[str, int]] = {
     "/policies/": 9,
     "/policies/what-if/": 10,
     # Without one, the cluster with most idle devices is sought for new people.
-    "/submit/?virtual_cluster=vision-a": 16,
+    "/submit/?virtual_cluster=vision-a": 17,
     "/api/v1/cluster/": 16,
     "/api/v1/jobs/": 7,
     "/api/v1/jobs/{running}/": 11,

@@ -78,6 +78,14 @@ SPELLED: Final = frozenset(
         "checkpoints",
         "tenant",
         "checkpoint_dir",
+        "IPC",
+        "InfiniBand",
+        "RDMA",
+        "node",
+        "image",
+        "private",
+        "host",
+        "shm",
     ]
 )
 """Words of specifications and labels, which are written as they stand."""

@@ -294,9 +294,9 @@ def test_a_plan_takes_as_many_queries_for_a_full_queue(
         make_job("alice", name=f"job-{number}")
     client = api("alice")
 
-    with django_assert_max_num_queries(45):  # reads the queue, and what run times are known
+    with django_assert_max_num_queries(49):  # reads the queue, and what run times are known
         plan(client, job_document())
-    with django_assert_max_num_queries(30):  # looks only, and how far running jobs are
+    with django_assert_max_num_queries(31):  # looks only, and how far running jobs are
         plan(client, job_document())
 
 

@@ -520,10 +520,10 @@ def test_opening_and_checking_take_a_fixed_number_of_queries(
         make_job()
 
     alice.get("/submit/")  # what is announced to all is read once for a while
-    with django_assert_num_queries(15):
+    with django_assert_num_queries(16):
         alice.get("/submit/")
     check_specification(alice, source="yaml", yaml=TEXT)  # how things stand is read once
-    with django_assert_num_queries(26):
+    with django_assert_num_queries(27):
         check_specification(alice, source="yaml", yaml=TEXT)
 
 

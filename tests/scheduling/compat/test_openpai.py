@@ -154,7 +154,6 @@ def test_what_has_no_counterpart_is_listed():
     assert fields_lacking(imported, needed=False) == {
         "version",
         "contributor",
-        "taskRoles.worker.extraContainerOptions.shmMB",
     }
     assert not fields_lacking(imported, needed=True)
     assert any("ps-server" in each.sentence for each in imported.warnings)
@@ -257,7 +256,7 @@ def test_roles_are_renamed_so_that_all_names_differ():
         (
             small_role(extraContainerOptions={"infiniband": True}),
             "taskRoles.worker.extraContainerOptions.infiniband",
-            True,
+            False,
         ),
         (
             small_hived({"lazyPreemptionEnable": True}),

@@ -562,7 +562,7 @@ def test_a_refused_document_is_not_changed():
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"container": {"rdma": True}}, "container"),
+        ({"container": {"rdma": True}, "instances": 2}, "container"),
         ({"container": {"ipc": "host", "shm": "1GiB"}, "image": "a/b"}, "container.shm"),
     ],
 )

@@ -226,13 +226,17 @@ def is_code(argument: ast.expr) -> bool:
     """Whether the argument is a code, or a choice between codes; else it is a message."""
     if isinstance(argument, ast.IfExp):
         return is_code(argument.body) and is_code(argument.orelse)
-    return isinstance(argument, ast.Constant)
+    return isinstance(argument, (ast.Constant, ast.JoinedStr))
 
 
 def codes_of(code: ast.expr) -> list[str]:
-    """The codes that an expression may be: a literal, or a choice between literals."""
+    """The codes that an expression may be: a literal, a choice of them, or those of a prefix."""
     if isinstance(code, ast.IfExp):
         return [*codes_of(code.body), *codes_of(code.orelse)]
+    if isinstance(code, ast.JoinedStr):  # a prefix, and a code of another table
+        prefix = code.values[0]
+        assert isinstance(prefix, ast.Constant), ast.unparse(code)
+        return [one for one in ALL if one.startswith(str(prefix.value))]
     assert isinstance(code, ast.Constant), ast.unparse(code)
     return [str(code.value)]
 

@@ -14,6 +14,7 @@ from tests.support.ssh_node import SshNode, ssh_node
 from tests.support.transport_runs import run_spec
 from tests.support.unix_http import UnixHandler, served
 from tests.workers.transports.conftest import bundle, put_in_place
+from workers.transports.base import Container, Preparation, PrepareError
 from workers.transports.docker import ENGINE_THREADS, DockerTransport
 from workers.transports.ssh import MOST_CHANNELS, Patience, SshTransport
 
@@ -119,8 +120,15 @@ async def test_a_crowd_that_wants_the_engine_opens_few_forwards(
         )
         await line.open()
 
-        await asyncio.gather(*(line.cancel(run_spec("true").run_id) for _ in range(CROWD)))
+        preparations = [
+            Preparation(run=run_spec("true"), container=Container(image="absent"))
+            for _ in range(CROWD)
+        ]
+        answers = await asyncio.gather(
+            *(line.prepare(one) for one in preparations), return_exceptions=True
+        )
         await line.close()
 
+    assert all(isinstance(answer, PrepareError) for answer in answers), answers
     assert engine.most == ENGINE_THREADS
     assert node.count_connections() == 1
