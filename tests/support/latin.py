@@ -86,6 +86,9 @@ SPELLED: Final = frozenset(
         "private",
         "host",
         "shm",
+        "none",
+        "name",
+        "mount",
     ]
 )
 """Words of specifications and labels, which are written as they stand."""
