@@ -3,6 +3,8 @@
 import fcntl
 import hashlib
 import json
+import os
+import resource
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -108,10 +110,41 @@ def test_a_source_that_hangs_is_not_looked_at_by_a_second_process(tmp_path: Path
     assert found.cause == storage.NOT_RESPONDING
 
 
+def test_a_probe_looks_at_more_sources_than_it_may_open_descriptors(tmp_path: Path) -> None:
+    paths = [str(tmp_path / f"data{number}") for number in range(storages.AT_ONCE * 3)]
+    for path in paths:
+        Path(path).mkdir()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(paths), hard))
+    try:
+        found = storages.probe(str(tmp_path / ".tessera"), paths)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert [(one.source, one.cause) for one in found] == [(path, "") for path in paths]
+
+
+def test_a_probe_uses_descriptors_that_select_cannot(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        (found,) = storages.probe(str(tmp_path / ".tessera"), [str(tmp_path)])
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert not found.cause
+
+
 def test_mounted_exports_are_read_from_the_table_of_the_kernel() -> None:
     table = (
         "36 35 98:0 / /mnt/my\\040sets rw,noatime shared:1 - nfs4 nas:/sets rw,vers=4.2\n"
         "37 35 98:1 / /home rw - nfs nas.example.org:/export/home rw\n"
+        "39 35 98:2 / /mnt/all rw - nfs4 [fd00::1]:/ rw\n"
+        "40 35 98:3 /one /mnt/one rw - nfs4 nas:/models rw\n"
+        "41 35 98:3 / /mnt/models rw - nfs4 nas:/models/ rw\n"
         "38 35 8:1 / / rw - ext4 /dev/sda1 rw\n"
         "damaged\n"
     )
@@ -119,6 +152,8 @@ def test_mounted_exports_are_read_from_the_table_of_the_kernel() -> None:
     assert storages.mounted_exports(table) == {
         "nas:/sets": "/mnt/my sets",
         "nas.example.org:/export/home": "/home",
+        "[fd00::1]:/": "/mnt/all",
+        "nas:/models": "/mnt/models",
     }
 
 

@@ -21,6 +21,8 @@ from tessera.protocol import ProtocolError, RunSpec
 from tessera.storage import StorageMount, StorageProbe
 
 PROBE_SECONDS = 5.0
+AT_ONCE = 32
+"""Most sources that a probe looks at together, each in a process of its own."""
 LOCKS_DIR = "storage-probes"
 NOT_USABLE = "storage-not-usable"
 _MOUNTS = "/proc/self/mountinfo"
@@ -50,36 +52,48 @@ def probe(root: str, sources: Sequence[str], seconds: float = PROBE_SECONDS) -> 
     Args:
         root: the node's directory ``~/.tessera``.
         sources: directories of the node, or exports of NFS.
-        seconds: the longest wait for all of them.
+        seconds: the longest wait for ``AT_ONCE`` of them.
     """
     mounted = mounted_exports(system.read_text(_MOUNTS))
-    found: Dict[str, StorageProbe] = {}
-    asked: List[_Asked] = []
-    locks = os.path.join(root, LOCKS_DIR)
-    os.makedirs(locks, mode=0o700, exist_ok=True)
-    for source in sources:
-        path = mounted.get(source, "") if storage.is_nfs(source) else source
-        if not path:
-            found[source] = StorageProbe(source, storage.NOT_MOUNTED)
-            continue
-        name = hashlib.sha256(os.fsencode(source)).hexdigest()[:32]
-        one = _ask(root, source, path, os.path.join(locks, name))
-        if one is None:
-            found[source] = StorageProbe(source, storage.NOT_RESPONDING, path)
-        else:
-            asked.append(one)
-    found.update(_answers(asked, time.monotonic() + seconds))
+    paths = {
+        source: mounted.get(source, "") if storage.is_nfs(source) else source
+        for source in sources
+    }
+    found = {
+        source: StorageProbe(source, storage.NOT_RESPONDING if path else storage.NOT_MOUNTED, path)
+        for source, path in paths.items()
+    }
+    known = [source for source, path in paths.items() if path]
+    for begin in range(0, len(known), AT_ONCE):
+        asked = [
+            _ask(root, source, paths[source], _lock_of(root, source))
+            for source in known[begin : begin + AT_ONCE]
+        ]
+        until = time.monotonic() + seconds
+        found.update(_answers([one for one in asked if one is not None], until))
     return [found[source] for source in sources]
 
 
+def _lock_of(root: str, source: str) -> str:
+    """Return the path of the lock of a source; creates its directory."""
+    locks = os.path.join(root, LOCKS_DIR)
+    os.makedirs(locks, mode=0o700, exist_ok=True)
+    return os.path.join(locks, hashlib.sha256(os.fsencode(source)).hexdigest()[:32])
+
+
 def mounted_exports(mountinfo: str) -> Dict[str, str]:
-    """Return the directory of each mounted NFS export, from the kernel's table of mounts."""
+    """Return the directory of each mounted NFS export, from the kernel's table of mounts.
+
+    A mount of one of its subdirectories, such as a bind mount, is not the export.
+    """
     found: Dict[str, str] = {}
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         words, types = before.split(" "), after.split(" ")
-        if len(words) > 4 and len(types) > 1 and types[0] in ("nfs", "nfs4"):
-            found.setdefault(_plain(types[1]).rstrip("/"), _plain(words[4]))
+        is_whole = len(words) > 4 and words[3] == "/"
+        if is_whole and len(types) > 1 and types[0] in ("nfs", "nfs4"):
+            server, export = storage.split_nfs(_plain(types[1]))
+            found.setdefault(f"{server}:/{export.strip('/')}", _plain(words[4]))
     return found
 
 
@@ -132,11 +146,15 @@ def _look(root: str, source: str, path: str) -> StorageProbe:
 def _answers(asked: Sequence[_Asked], until: float) -> Dict[str, StorageProbe]:
     found: Dict[str, StorageProbe] = {}
     waiting = {one.descriptor: one for one in asked}
+    poll = select.poll()
+    for descriptor in waiting:
+        poll.register(descriptor, select.POLLIN)
     while waiting:
         left = max(until - time.monotonic(), 0.0)
-        ready, _, _ = select.select(list(waiting), [], [], left)
+        ready = [descriptor for descriptor, _ in poll.poll(left * 1000)]
         for descriptor in ready or list(waiting):
             one = waiting.pop(descriptor)
+            poll.unregister(descriptor)
             text = system.read_all(descriptor, 1 << 16) if ready else b""
             if text:
                 os.waitpid(one.pid, 0)
