@@ -1,6 +1,8 @@
 """A driver that hangs costs one process, and the node keeps its devices."""
 
 import os
+import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +14,7 @@ from session import wait_until
 from tessera import hardware
 from tessera.hardware import Condition
 from tessera.node import driver, probe
-from tessera.node.driver import DriverHungError
+from tessera.node.driver import DriverBusyError, DriverHungError
 from tessera.node.gpus import Reader
 from tessera.node.nvml import NvmlReader
 from tessera.node.smi import SmiReader
@@ -82,9 +84,91 @@ def test_a_driver_that_hangs_is_reported_at_the_deadline(home: Path, stuck: Stuc
 def test_while_a_read_hangs_no_other_process_starts(home: Path, stuck: Stuck) -> None:
     for _ in range(4):
         with pytest.raises(DriverHungError):
-            driver.read(str(home), in_detail=False, seconds=SECONDS, readers=smi_only)
+            driver.read(
+                str(home),
+                in_detail=False,
+                seconds=SECONDS,
+                lock_seconds=SECONDS,
+                readers=smi_only,
+            )
 
     assert len(stuck.pids) == 1
+
+
+@pytest.fixture
+def reading(home: Path, stuck: Stuck) -> Iterator[threading.Thread]:
+    """A read in detail that lasts until ``stuck`` is released, within its deadline."""
+    first = threading.Thread(
+        target=driver.read, args=(str(home),), kwargs={"in_detail": True, "readers": smi_only}
+    )
+    first.start()
+    wait_until(lambda: stuck.alive, "the first read")
+    yield first
+    stuck.release.touch()
+    first.join()
+
+
+def quick(_descriptors: Sequence[int]) -> list[Reader]:
+    return [NvmlReader(Nvml(CLOUD_T4))]
+
+
+def test_beside_a_slow_read_another_is_skipped(home: Path, reading: threading.Thread) -> None:
+    with pytest.raises(DriverBusyError):
+        driver.read(str(home), in_detail=False, lock_seconds=SECONDS, readers=quick)
+
+
+def test_the_deadline_begins_after_the_wait_for_an_earlier_read(
+    home: Path, stuck: Stuck, reading: threading.Thread
+) -> None:
+    release = threading.Timer(2 * SECONDS, stuck.release.touch)
+    release.start()
+
+    found = driver.read(str(home), in_detail=False, seconds=SECONDS, readers=quick)
+
+    release.join()
+    assert found is not None
+
+
+def test_an_optional_call_that_does_not_end_leaves_its_facts_unknown(
+    home: Path, stuck: Stuck
+) -> None:
+    script = stuck.path.read_text()
+    write_smi(CLOUD_T4, home / "healthy")
+    stuck.path.write_text(
+        f'#!/bin/sh\ncase "$*" in *query-gpu=*) exec {home}/healthy "$@";; esac\n{script}'
+    )
+    reader = SmiReader(optional_seconds=SECONDS)
+
+    found = reader.read(in_detail=True)
+
+    assert found is not None
+    assert len(found.gpus) == 4
+    assert found.cuda == ""
+    assert reader.closeness(found.gpus) is None
+
+
+def test_a_tool_is_run_under_the_lock_and_its_result_stands_while_the_driver_hangs(
+    home: Path, stuck: Stuck
+) -> None:
+    root = str(home)
+    assert driver.tool_fault(root, ["sh", "-c", "echo broken; exit 3"]) == "broken"
+
+    assert driver.tool_fault(root, ["nvidia-smi"], seconds=SECONDS).startswith("no response")
+
+    assert len(stuck.alive) == 1
+    assert driver.stored_tool_fault(root) == "broken"
+    with pytest.raises(DriverHungError):
+        driver.read(root, in_detail=False, lock_seconds=SECONDS, readers=quick)
+
+
+def test_a_child_that_does_not_end_after_its_answer_is_a_driver_that_hangs(home: Path) -> None:
+    class Answered(Reader):
+        def read(self, *, in_detail: bool) -> None:
+            os.closerange(3, 1024)
+            signal.pause()
+
+    with pytest.raises(DriverHungError):
+        driver.read(str(home), in_detail=False, seconds=SECONDS, readers=lambda _: [Answered()])
 
 
 def test_a_driver_that_recovers_is_read_again(home: Path, stuck: Stuck) -> None:

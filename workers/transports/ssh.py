@@ -68,12 +68,14 @@ class Patience:
         connect: limit of a connection with login.
         keepalive: interval; after three without a response, the node is unreachable.
         request: limit of an ordinary reply.
+        probe: limit of a probe of a node or its storages, which waits for drivers and servers.
         prepare: limit of a preparation, including the fetch of its source.
     """
 
     connect: float = 10.0
     keepalive: float = 5.0
     request: float = 20.0
+    probe: float = 180.0
     prepare: float = 600.0
 
 
@@ -127,11 +129,13 @@ class SshTransport:
 
     async def probe(self) -> Inventory:
         """Return the node's inventory."""
-        return replies.checked(replies.read_inventory, await self._ask(protocol.PROBE))
+        reply = await self._ask(protocol.PROBE, patience=self._patience.probe)
+        return replies.checked(replies.read_inventory, reply)
 
     async def storages(self, sources: Sequence[str]) -> list[StorageProbe]:
         """Return the probe of each source of a storage."""
-        reply = await self._ask(protocol.STORAGES, sources=list(sources))
+        patience = self._patience.probe
+        reply = await self._ask(protocol.STORAGES, patience=patience, sources=list(sources))
         return replies.checked(replies.read_storages, reply)
 
     async def telemetry(self) -> NodeLoad:

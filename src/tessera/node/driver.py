@@ -6,7 +6,6 @@ does, no other one starts.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import select
@@ -14,19 +13,24 @@ import signal
 import time
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
-from tessera.node import kernel, nvml, system
+from tessera.node import kernel, nvml, smi, system
 from tessera.node.gpus import Gpu, Health, Reader, Reading
 from tessera.node.nvml import NvmlReader
 from tessera.node.smi import SmiReader
 
-DEADLINE_SECONDS = 12.0
-LOCK_FILE, LAST_FILE = "driver.lock", "gpus.json"
+LOAD_SECONDS, DETAIL_SECONDS, TOOL_SECONDS = 12.0, 60.0, 20.0
+LOCK_SECONDS, LOAD_LOCK_SECONDS = 15.0, 5.0
+"""Longest waits for the lock; the control plane waits 20 s for the load."""
+LOCK_FILE, LAST_FILE, TOOL_FILE = "driver.lock", "gpus.json", "gpu-tool.json"
 DRIVER_VERSION = "/proc/driver/nvidia/version"
-_POLL_SECONDS = 0.02
 
 
 class DriverHungError(Exception):
-    """The driver did not answer by the deadline, or an earlier read has not ended."""
+    """The driver did not answer by the deadline, or an earlier read has passed its own."""
+
+
+class DriverBusyError(Exception):
+    """An earlier read has not ended, and its deadline has not passed."""
 
 
 class Answer(NamedTuple):
@@ -62,7 +66,8 @@ def read(
     root: str,
     *,
     in_detail: bool,
-    seconds: float = DEADLINE_SECONDS,
+    seconds: Optional[float] = None,
+    lock_seconds: Optional[float] = None,
     readers: Readers = readers,
 ) -> Optional[Answer]:
     """Read the GPUs of this node; None if no reader finds a driver.
@@ -70,56 +75,118 @@ def read(
     Args:
         root: the node's directory ``~/.tessera``.
         in_detail: also read health and topology, which need further calls.
-        seconds: deadline.
+        seconds: deadline, from the end of earlier reads; that of the kind of read if None.
+        lock_seconds: the longest wait for the end of earlier reads; likewise.
         readers: makes the readers; gets descriptors that each of their processes inherits.
 
     Raises:
+        DriverBusyError: an earlier read has not ended.
         DriverHungError: the deadline has passed.
     """
+    if seconds is None:
+        seconds = DETAIL_SECONDS if in_detail else LOAD_SECONDS
+    if lock_seconds is None:
+        lock_seconds = LOCK_SECONDS if in_detail else LOAD_LOCK_SECONDS
+
+    def work(lock: int) -> Optional[Answer]:
+        return _ask(readers([lock]), in_detail=in_detail)
+
+    return _parsed(_in_child(root, work, seconds, lock_seconds))
+
+
+def tool_fault(root: str, command: Sequence[str], *, seconds: float = TOOL_SECONDS) -> str:
+    """Run a tool that uses the driver, and return an empty text, or why it failed.
+
+    While another read lasts, it is the result of the last run.
+    """
+
+    def work(lock: int) -> str:
+        done = smi.run_tool(command, [lock])
+        if done is None:
+            return f"{command[0]} cannot be executed"
+        lines = done[1].strip().splitlines()
+        return "" if done[0] == 0 else (lines[-1][:300] if lines else f"exit code {done[0]}")
+
+    try:
+        fault = _in_child(root, work, seconds, LOCK_SECONDS)
+    except DriverBusyError:
+        return stored_tool_fault(root)
+    except DriverHungError:
+        return f"no response within {seconds:g} s"
+    if fault is None:
+        return f"{command[0]} was interrupted"
+    content = json.dumps({"fault": fault}).encode("ascii")
+    system.replace_file(os.path.join(root, TOOL_FILE), content, durable=False)
+    return str(fault)
+
+
+def stored_tool_fault(root: str) -> str:
+    """Return the result of the last run of the tool that ended; empty if there is none."""
+    found = system.read_json(os.path.join(root, TOOL_FILE)) or {}
+    return str(found.get("fault") or "")
+
+
+def _in_child(root: str, work: Callable[[int], Any], seconds: float, lock_seconds: float) -> Any:
+    """Return the result of work in a child that alone uses the driver; None if it dies.
+
+    Args:
+        root: the node's directory ``~/.tessera``.
+        work: gets the descriptor of the lock, which each process that it starts inherits.
+        seconds: deadline of the work, from the moment when the lock was taken.
+        lock_seconds: the longest wait for the lock.
+    """
+    lock = _lock(root, seconds, lock_seconds)
     end = time.monotonic() + seconds
-    os.makedirs(root, mode=0o700, exist_ok=True)
-    lock = _lock(os.path.join(root, LOCK_FILE), end)
     source, target = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        _answer(target, lock, lambda: _ask(readers([lock]), in_detail=in_detail))
-    os.close(target)
-    os.close(lock)
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(source)
+        raise
+    else:
+        if pid == 0:
+            _answer(target, lock, lambda: work(lock))
+    finally:
+        os.close(target)
+        os.close(lock)
     try:
         received = _received(source, end)
     finally:
         os.close(source)
-    if received is None:
+    if received is None or not system.reap(pid, end - time.monotonic()):
         for kill in (os.killpg, os.kill):
             try:
                 kill(pid, signal.SIGKILL)
             except OSError:
                 continue
         raise DriverHungError
-    os.waitpid(pid, 0)
-    return _parsed(json.loads(received or b"null"))
+    return json.loads(received or b"null")
 
 
-def _lock(path: str, end: float) -> int:
-    """Take the lock of the driver; its holders are the processes of one read.
+def _lock(root: str, seconds: float, lock_seconds: float) -> int:
+    """Take the lock of the driver, and write the deadline of this read into its file.
+
+    The holders of the lock are the processes of one read.
 
     Raises:
-        DriverHungError: an earlier read still holds it at the deadline.
+        DriverBusyError: an earlier read holds it.
+        DriverHungError: it does so after its deadline.
     """
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    while True:
+    os.makedirs(root, mode=0o700, exist_ok=True)
+    path = os.path.join(root, LOCK_FILE)
+    lock = system.lock_by(path, time.monotonic() + lock_seconds)
+    if lock < 0:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            if time.monotonic() >= end:
-                os.close(lock)
-                raise DriverHungError from None
-            time.sleep(_POLL_SECONDS)
-        else:
-            return lock
+            is_overdue = time.monotonic() >= float(system.read_text(path))
+        except ValueError:
+            is_overdue = False  # its holder has not written the deadline yet
+        raise DriverHungError if is_overdue else DriverBusyError
+    os.ftruncate(lock, 0)
+    os.write(lock, f"{time.monotonic() + seconds}".encode("ascii"))
+    return lock
 
 
-def _answer(target: int, lock: int, work: Callable[[], Optional[Answer]]) -> None:
+def _answer(target: int, lock: int, work: Callable[[], Any]) -> None:
     """In the child: write the answer, and exit."""
     try:
         os.setsid()
@@ -143,9 +210,10 @@ def _ask(found: Sequence[Reader], *, in_detail: bool) -> Optional[Answer]:
 def _received(source: int, end: float) -> Optional[bytes]:
     """Read until the child has closed the pipe; None at the deadline."""
     received = b""
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
     while True:
-        ready, _, _ = select.select([source], [], [], max(0.0, end - time.monotonic()))
-        if not ready:
+        if not poll.poll(max(0.0, end - time.monotonic()) * 1000):
             return None
         piece = os.read(source, 1 << 16)
         if not piece:

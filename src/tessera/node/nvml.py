@@ -80,10 +80,13 @@ class NvmlReader(Reader):
     def closeness(self, gpus: Sequence[Gpu]) -> Optional[List[Tuple[int, int]]]:
         """Return the groups by the common ancestor of each pair of GPUs."""
         handles = [self._handles.get(gpu.pci_address) for gpu in gpus]
-        matrix = [
-            ["X" if one is other else self._word(one, other) for other in handles]
-            for one in handles
-        ]
+        try:
+            matrix = [
+                ["X" if one is other else self._word(one, other) for other in handles]
+                for one in handles
+            ]
+        except self._nvml.NVMLError:  # a GPU was lost after it had been read
+            return None
         if any(not word for row in matrix for word in row):
             return None
         sockets, near = groups(matrix, SAME_SOCKET), groups(matrix, NEAR)

@@ -26,7 +26,6 @@ from tessera.node import (
     gpu_health,
     interfaces,
     networks,
-    smi,
     system,
 )
 from tessera.node.container_gpus import NoGpuAccessError
@@ -37,12 +36,15 @@ from tessera.wire import Fields
 GPU_LEVELS = ["node", "socket", "pcie", "device"]
 
 
-def inventory(root: str, *, driver_seconds: float = driver.DEADLINE_SECONDS) -> Inventory:
+def inventory(root: str, *, driver_seconds: Optional[float] = None) -> Inventory:
     """Return the inventory of this node.
 
     Args:
         root: the node's directory ``~/.tessera``.
-        driver_seconds: deadline for the driver of the GPUs.
+        driver_seconds: deadline for the driver of the GPUs; the usual one if None.
+
+    Raises:
+        ProtocolError: another read of the GPUs lasts, and none has ended yet.
     """
     warnings: List[str] = []
     declared = _declared(os.path.join(root, protocol.DEVICES_FILE), warnings)
@@ -50,7 +52,7 @@ def inventory(root: str, *, driver_seconds: float = driver.DEADLINE_SECONDS) -> 
     devices = found.devices
     chosen = chosen_engine(warnings)
     description = chosen.description if chosen else ""
-    access, gpu_fault = _access_of_containers(chosen, devices)
+    access, gpu_fault = _access_of_containers(root, chosen, found)
     if gpu_fault:
         chosen = None  # a job with an image would run without the GPUs that it was given
     return Inventory(
@@ -90,11 +92,19 @@ def chosen_engine(warnings: List[str]) -> Optional[Engine]:
     return next((one for one in engines if one.rootless), next(iter(engines), None))
 
 
-def _access_of_containers(chosen: Optional[Engine], devices: Sequence[Device]) -> Tuple[str, str]:
-    """Return how containers get the node's GPUs, or an empty text and the cause."""
-    gpus = [device for device in devices if not device.declared]
+def _access_of_containers(root: str, chosen: Optional[Engine], found: Found) -> Tuple[str, str]:
+    """Return how containers get the node's GPUs, or an empty text and the cause.
+
+    While the driver hangs, no tool that uses it is run, and the result of the last run stands.
+    """
+    gpus = [device for device in found.devices if not device.declared]
     if chosen is None or not gpus:
         return "", ""
+    is_hung = Condition(hardware.DRIVER_HUNG) in found.conditions
+
+    def fault_of(command: Sequence[str]) -> str:
+        return driver.stored_tool_fault(root) if is_hung else driver.tool_fault(root, command)
+
     try:
         return container_gpus.gpu_access(chosen, gpus, fault_of), ""
     except NoGpuAccessError as error:
@@ -191,17 +201,8 @@ def _numbered(devices: Sequence[Device]) -> List[Device]:
 # -- GPUs ----------------------------------------------------------------------------------------
 
 
-def fault_of(command: Sequence[str]) -> str:
-    """Run a tool of the driver, and return an empty text, or why it failed."""
-    done = smi.run_tool(command)
-    if done is None:
-        return f"no response within {smi.SMI_SECONDS:g} s"
-    lines = done[1].strip().splitlines()
-    return "" if done[0] == 0 else (lines[-1][:300] if lines else f"exit code {done[0]}")
-
-
-def _gpus(root: str, seconds: float, warnings: List[str]) -> Found:
-    """Read the GPUs; while the driver hangs, those of the last answer."""
+def _gpus(root: str, seconds: Optional[float], warnings: List[str]) -> Found:
+    """Read the GPUs; while the driver hangs or another read lasts, those of the last answer."""
     nothing = Found([], list(GPU_LEVELS))
     if not driver.has_driver():
         return nothing
@@ -211,6 +212,11 @@ def _gpus(root: str, seconds: float, warnings: List[str]) -> Found:
         last = driver.stored(root)
         found = nothing if last is None else _found(last, warnings)
         return found._replace(conditions=[Condition(hardware.DRIVER_HUNG)])
+    except driver.DriverBusyError:
+        answer = driver.stored(root)
+        if answer is None:
+            message = "another read of the GPUs has not ended"
+            raise ProtocolError("driver-busy", message, protocol.NODE) from None
     if answer is None:
         if os.path.exists(driver.DRIVER_VERSION):
             warnings.append("an NVIDIA driver is installed, but it does not respond")

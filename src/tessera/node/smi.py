@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from tessera.node.gpus import (
@@ -18,7 +19,8 @@ from tessera.node.gpus import (
     kernel_address,
 )
 
-SMI_SECONDS = 20.0
+OPTIONAL_SECONDS, ALL_SECONDS = 8.0, 50.0
+"""Limits of an optional call, and of all calls, which is less than the deadline of the driver."""
 _FIELDS = (
     *("index", "uuid", "name", "pci.bus_id", "serial", "memory.total", "memory.used"),
     *("utilization.gpu", "temperature.gpu", "power.draw", "compute_mode", "driver_version"),
@@ -39,15 +41,25 @@ class SmiReader(Reader):
 
     name = "nvidia-smi"
 
-    def __init__(self, descriptors: Sequence[int] = ()) -> None:
-        """Args: descriptors: inherited by each call, so that a lock lives as long as it does."""
+    def __init__(
+        self, descriptors: Sequence[int] = (), *, optional_seconds: float = OPTIONAL_SECONDS
+    ) -> None:
+        """Create a reader.
+
+        Args:
+            descriptors: inherited by each call, so that a lock lives as long as it does.
+            optional_seconds: limit of a call whose facts may be unknown.
+        """
         self._descriptors = tuple(descriptors)
+        self._optional_seconds = optional_seconds
+        self._end = time.monotonic() + ALL_SECONDS
 
     def read(self, *, in_detail: bool) -> Optional[Reading]:
         """Read all GPUs; None if ``nvidia-smi`` is missing or prints no GPU.
 
-        An exit code other than 0 does not discard the output: when one GPU is lost, ``nvidia-smi``
-        lists the others and exits with 15.
+        The caller limits the call that reads the rows. A later one that does not end in time
+        leaves its facts unknown. An exit code other than 0 does not discard the output: when one
+        GPU is lost, ``nvidia-smi`` lists the others and exits with 15.
         """
         code, text, fields = self._query()
         rows = read_rows(text, fields)
@@ -104,13 +116,17 @@ class SmiReader(Reader):
         return found.group(1) if found else ""
 
     def _text(self, *arguments: str) -> str:
-        return self._run(*arguments)[1]
+        """Return the output of an optional call."""
+        left = min(self._optional_seconds, self._end - time.monotonic())
+        return self._run(*arguments, seconds=left)[1] if left > 0 else ""
 
-    def _run(self, *arguments: str) -> Tuple[int, str]:
-        return run_tool(["nvidia-smi", *arguments], self._descriptors) or (0, "")
+    def _run(self, *arguments: str, seconds: Optional[float] = None) -> Tuple[int, str]:
+        return run_tool(["nvidia-smi", *arguments], self._descriptors, seconds) or (0, "")
 
 
-def run_tool(command: Sequence[str], descriptors: Sequence[int] = ()) -> Optional[Tuple[int, str]]:
+def run_tool(
+    command: Sequence[str], descriptors: Sequence[int], seconds: Optional[float] = None
+) -> Optional[Tuple[int, str]]:
     """Run a tool of the driver; return its exit code and output, or None without an answer."""
     import subprocess  # noqa: PLC0415 - costs start-up time that only this path needs
 
@@ -120,7 +136,7 @@ def run_tool(command: Sequence[str], descriptors: Sequence[int] = ()) -> Optiona
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=SMI_SECONDS,
+            timeout=seconds,
             check=False,
             pass_fds=descriptors,
         )

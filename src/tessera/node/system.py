@@ -21,6 +21,7 @@ PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _NOT_RUNNING = "ZXx"
+_LOCK_PAUSE = 0.02
 SAFE_OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _MOST_TEXT = 1 << 20
 
@@ -338,6 +339,23 @@ def reap(pid: int, seconds: float) -> bool:
             return False
         time.sleep(pause)
         pause = min(0.05, 2 * pause)
+
+
+def lock_by(path: str, end: float) -> int:
+    """Lock a file by an instant of the monotonic clock; -1 if another process still holds it."""
+    import fcntl  # noqa: PLC0415 - costs start-up time that only this path needs
+
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | SAFE_OPEN, 0o600)
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() >= end:
+                os.close(lock)
+                return -1
+            time.sleep(_LOCK_PAUSE)
+        else:
+            return lock
 
 
 def default_signals() -> None:

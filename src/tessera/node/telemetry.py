@@ -37,10 +37,10 @@ def sample(root: str) -> Json:
 
 
 def _gpus(root: str) -> List[Json]:
-    """Return the load of the GPUs; none while the driver hangs."""
+    """Return the load of the GPUs; none while the driver hangs or another read lasts."""
     try:
         answer = driver.read(root, in_detail=False) if driver.has_driver() else None
-    except driver.DriverHungError:
+    except (driver.DriverHungError, driver.DriverBusyError):
         return []
     return [
         {
