@@ -263,6 +263,21 @@ def test_containers_get_storages_but_those_that_the_engine_mounts(
     assert binds == [(str(tmp_path / "sets"), "/data", False)]
 
 
+def test_a_storage_that_does_not_respond_ends_the_start_at_a_limit(tmp_path: Path) -> None:
+    root = tmp_path / ".tessera"
+    locks = root / storages.LOCKS_DIR
+    locks.mkdir(parents=True)
+    name = hashlib.sha256(str(tmp_path).encode()).hexdigest()[:32]
+    mount = StorageMount("sets", str(tmp_path), "/data")
+    with (locks / f"{name}.run").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+
+        with pytest.raises(ProtocolError, match=r"sets: .* does not respond") as refused:
+            storages.binds_of(str(root), make_spec(storage=[mount]), seconds=0.1)
+
+    assert (refused.value.code, refused.value.failure) == (storages.NOT_USABLE, protocol.NODE)
+
+
 @pytest.mark.parametrize("name", ["home/.tessera", "home/.tessera/runs"])
 def test_the_directory_of_the_runner_is_no_storage(
     binds_of: Callable[..., list[tuple[str, str, bool]]], tmp_path: Path, name: str

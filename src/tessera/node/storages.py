@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -24,6 +23,7 @@ PROBE_SECONDS = 5.0
 AT_ONCE = 32
 """Most sources that a probe looks at together, each in a process of its own."""
 LOCKS_DIR = "storage-probes"
+_OF_RUNS = ".run"
 NOT_USABLE = "storage-not-usable"
 _MOUNTS = "/proc/self/mountinfo"
 _ESCAPE = re.compile(r"\\([0-7]{3})")
@@ -32,6 +32,13 @@ _CAUSES = {
     errno.ENOTDIR: storage.NOT_DIRECTORY,
     errno.EACCES: storage.DENIED,
     errno.EPERM: storage.DENIED,
+}
+_NO_DIRECTORY = "is not a directory of this node"
+_PROBLEMS = {
+    "": "",
+    storage.LINKED: "is reached by a symbolic link",
+    storage.RUNNER_DIRECTORY: "is in the runner's directory",
+    storage.NOT_RESPONDING: "does not respond",
 }
 
 
@@ -56,8 +63,7 @@ def probe(root: str, sources: Sequence[str], seconds: float = PROBE_SECONDS) -> 
     """
     mounted = mounted_exports(system.read_text(_MOUNTS))
     paths = {
-        source: mounted.get(source, "") if storage.is_nfs(source) else source
-        for source in sources
+        source: mounted.get(source, "") if storage.is_nfs(source) else source for source in sources
     }
     found = {
         source: StorageProbe(source, storage.NOT_RESPONDING if path else storage.NOT_MOUNTED, path)
@@ -101,13 +107,10 @@ def _plain(text: str) -> str:
     return _ESCAPE.sub(lambda match: chr(int(match.group(1), 8)), text)
 
 
-def _ask(root: str, source: str, path: str, lock: str) -> Optional[_Asked]:
-    """Fork a process that looks at a path; returns None if an earlier one still does."""
-    held = os.open(lock, os.O_RDWR | os.O_CREAT | system.SAFE_OPEN, 0o600)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(held)
+def _ask(root: str, source: str, path: str, lock: str, until: float = 0.0) -> Optional[_Asked]:
+    """Fork a process that looks at a path; None if an earlier one does after ``until``."""
+    held = system.lock_by(lock, until)
+    if held < 0:
         return None
     reader, writer = os.pipe()
     pid = os.fork()
@@ -171,30 +174,40 @@ def _answers(asked: Sequence[_Asked], until: float) -> Dict[str, StorageProbe]:
 # -- runs ----------------------------------------------------------------------------------------
 
 
-def binds_of(root: str, spec: RunSpec) -> List[Bind]:
+def binds_of(root: str, spec: RunSpec, seconds: float = PROBE_SECONDS) -> List[Bind]:
     """Return the binds of a run's storages, apart from those that the engine mounts.
 
+    Args:
+        root: the node's directory ``~/.tessera``.
+        spec: spec of the run.
+        seconds: the longest wait for all of them.
+
     Raises:
-        ProtocolError: a storage is missing, or is reached by a link, or is the runner's.
+        ProtocolError: a storage is missing, is reached by a link, is the runner's, or does not
+            respond.
     """
     mounted = mounted_exports(system.read_text(_MOUNTS)) if spec.storage else {}
-    found = []
-    for one in spec.storage:
-        if not one.by_engine:
-            path = mounted.get(one.source, "") if storage.is_nfs(one.source) else one.source
-            _check(root, one, path)
-            found.append(Bind(path, one.mount, one.writable, is_exact=True))
-    return found
+    mounts = [one for one in spec.storage if not one.by_engine]
+    paths = {
+        one.source: mounted.get(one.source, "") if storage.is_nfs(one.source) else one.source
+        for one in mounts
+    }
+    until = time.monotonic() + seconds
+    asked = [
+        # A lock apart from that of probes: these would find it locked and report a fault.
+        _ask(root, source, path, _lock_of(root, source) + _OF_RUNS, until)
+        for source, path in paths.items()
+        if path
+    ]
+    found = _answers([one for one in asked if one is not None], until)
+    for one in mounts:
+        _check(one, paths[one.source], found.get(one.source))
+    return [Bind(paths[one.source], one.mount, one.writable, is_exact=True) for one in mounts]
 
 
-def _check(root: str, one: StorageMount, path: str) -> None:
-    problem = ""
-    if not path or not os.path.isdir(path):
-        problem = "is not a directory of this node"
-    elif os.path.realpath(path) != path:
-        problem = "is reached by a symbolic link"
-    elif is_within(path, os.path.realpath(root)):
-        problem = "is in the runner's directory"
+def _check(one: StorageMount, path: str, found: Optional[StorageProbe]) -> None:
+    cause = storage.NOT_RESPONDING if found is None else found.cause
+    problem = _PROBLEMS.get(cause, _NO_DIRECTORY) if path else _NO_DIRECTORY
     if problem:
         message = f"storage {one.name}: {path or one.source} {problem}"
         raise ProtocolError(NOT_USABLE, message, protocol.NODE)
