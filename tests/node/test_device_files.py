@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 from session import make_spec
 
+from tessera import protocol
+from tessera.node import driver
+from tessera.node.gpus import Gpu, Reading
 from tessera.node.plans import device_files
-from tessera.protocol import RunSpec
+from tessera.protocol import ProtocolError, RunSpec
 
 ADDRESSES = ("0000:07:00.0", "0000:0f:00.0")
 COMMON = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]
@@ -84,5 +87,27 @@ def test_a_run_that_names_its_gpus_gets_their_files_whatever_its_numbers_are(
     assert found == ["/dev/nvidia1", *COMMON, *caps(147)]
 
 
-def test_a_gpu_that_is_gone_has_no_file(machine: Path, tmp_path: Path) -> None:
-    assert device_files(str(tmp_path), run_of([0], ["GPU-9"]), str(machine)) == COMMON
+def test_a_gpu_without_a_uuid_in_the_kernel_s_file_is_found_by_its_address(
+    machine: Path, tmp_path: Path
+) -> None:
+    for address, uuid in zip(ADDRESSES, ("GPU UUID: \t GPU-????????-????\n", ""), strict=True):
+        path = machine / "proc/driver/nvidia/gpus" / address / "information"
+        number = path.read_text().split()[-1]
+        path.write_text(f"{uuid}Device Minor: \t {number}\n")
+    gpus = [Gpu(n, f"GPU-{1 - n}", "A100", address) for n, address in enumerate(ADDRESSES)]
+    driver.store(str(tmp_path), driver.Answer("nvml", Reading(gpus)))
+
+    found = device_files(str(tmp_path), run_of([0, 1], ["GPU-1", "GPU-0"]), str(machine))
+
+    assert found[:2] == ["/dev/nvidia1", "/dev/nvidia0"]
+
+
+def test_a_gpu_that_is_gone_ends_the_start(machine: Path, tmp_path: Path) -> None:
+    # The address of its place now has another GPU.
+    gpus = [Gpu(0, "GPU-9", "A100", ADDRESSES[0])]
+    driver.store(str(tmp_path), driver.Answer("nvml", Reading(gpus)))
+
+    with pytest.raises(ProtocolError, match="GPU-9") as refused:
+        device_files(str(tmp_path), run_of([0, 1], ["GPU-1", "GPU-9"]), str(machine))
+
+    assert (refused.value.code, refused.value.failure) == ("gpu-missing", protocol.NODE)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from tessera import protocol
 from tessera.isolation import SHARED_UID, USER
-from tessera.node import networks, probe, system, visibility
+from tessera.node import driver, networks, probe, system, visibility
 from tessera.node.directories import names_in
 from tessera.node.networks import NODE_NETWORK, Choice
 from tessera.node.runs import Run
 from tessera.node.sandbox_root import ACCOUNT, Bind, Plan
-from tessera.protocol import RunSpec
+from tessera.protocol import ProtocolError, RunSpec
 
 LEAST_BYTES = 64 << 20
 _SECRETS = f"{protocol.CONTAINER_ROOT}/{protocol.SECRETS_DIR}"
@@ -22,7 +22,7 @@ _OF_ALL_GPUS = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 _GPUS = "/proc/driver/nvidia/gpus"
 _CAPABILITIES = "/proc/driver/nvidia/capabilities"
 _GPU_NUMBER = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)
-_GPU_UUID = re.compile(r"^GPU UUID:\s*(GPU-\S+)", re.MULTILINE)
+_GPU_UUID = re.compile(r"^GPU UUID:\s*(GPU-[^\s?]+)\s*$", re.MULTILINE)
 _FILE_NUMBER = re.compile(r"^DeviceFileMinor:\s*(\d+)", re.MULTILINE)
 _GPU_INSTANCE, _COMPUTE_INSTANCE = re.compile(r"gi\d+"), re.compile(r"ci\d+")
 
@@ -35,12 +35,15 @@ def device_files(root: str, spec: RunSpec, machine: str = "") -> List[str]:
         spec: the run, which names its GPUs by UUID; where the driver reports none, by index in
             the order of their bus addresses.
         machine: root directory of the machine; ``/`` if empty.
+
+    Raises:
+        ProtocolError: the node has no longer one of the GPUs.
     """
     if not spec.devices or os.path.lexists(os.path.join(root, protocol.DEVICES_FILE)):
         return []
     numbers = _gpu_numbers(machine)
     if spec.gpus:
-        own = [numbers[uuid] for uuid in spec.gpus if uuid in numbers]
+        own = _numbers_of(root, spec.gpus, numbers)
     else:
         own = [numbers.get(str(index), index) for index in spec.devices]
     wanted = [f"/dev/nvidia{number}" for number in own]
@@ -50,8 +53,25 @@ def device_files(root: str, spec: RunSpec, machine: str = "") -> List[str]:
     return [path for path in wanted if os.path.exists(machine + path)]
 
 
+def _numbers_of(root: str, uuids: Sequence[str], numbers: Dict[str, int]) -> List[int]:
+    """Return the numbers of the device files of GPUs.
+
+    A GPU without a UUID in the kernel's file has the PCI address of the last inventory.
+    """
+    found = dict(numbers)
+    if not found.keys() >= set(uuids):
+        last = driver.stored(root)
+        for gpu in last.reading.gpus if last else []:
+            if gpu.pci_address in numbers:
+                found.setdefault(gpu.uuid, numbers[gpu.pci_address])
+    missing = ", ".join(uuid for uuid in uuids if uuid not in found)
+    if missing:
+        raise ProtocolError("gpu-missing", f"the node has no GPU {missing}", protocol.NODE)
+    return [found[uuid] for uuid in uuids]
+
+
 def _gpu_numbers(machine: str) -> Dict[str, int]:
-    """Return the number of each GPU's device file by UUID and by index.
+    """Return the number of each GPU's device file by index, and by UUID or else PCI address.
 
     The driver counts GPUs by their bus address.
     """
@@ -61,8 +81,7 @@ def _gpu_numbers(machine: str) -> Dict[str, int]:
         number, uuid = _GPU_NUMBER.search(text), _GPU_UUID.search(text)
         if number is not None:
             found[str(index)] = int(number.group(1))
-            if uuid is not None:
-                found[uuid.group(1)] = int(number.group(1))
+            found[address.lower() if uuid is None else uuid.group(1)] = int(number.group(1))
     return found
 
 
