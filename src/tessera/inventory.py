@@ -16,6 +16,8 @@ BY_DEVICE_REQUEST, BY_CDI_UUID, BY_CDI_INDEX = "device-request", "cdi-uuid", "cd
 GPU_ACCESSES = (BY_DEVICE_REQUEST, BY_CDI_UUID, BY_CDI_INDEX)
 """Ways in which a container engine gives GPUs to a container: NVIDIA's hook or runtime, or a CDI
 specification (Container Device Interface) that names the devices by UUID or by index."""
+MAX_INTERFACES, MAX_ADAPTERS = 256, 64
+"""Most network interfaces and InfiniBand adapters of an inventory."""
 
 
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
@@ -189,8 +191,8 @@ class Inventory:
             cuda=take.text("cuda", "", 32),
             reader=take.text("reader", "", 32),
             conditions=[Condition.from_json(item) for item in take.items("conditions", 4096)],
-            interfaces=[_interface(item) for item in take.items("interfaces", 256)],
-            infiniband=take.texts("infiniband", 64, 63),
+            interfaces=[_interface(item) for item in take.items("interfaces", MAX_INTERFACES)],
+            infiniband=take.texts("infiniband", MAX_ADAPTERS, 63),
         )
 
 

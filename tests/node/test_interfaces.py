@@ -3,6 +3,7 @@
 import ipaddress
 from pathlib import Path
 
+from tessera.inventory import MAX_ADAPTERS, MAX_INTERFACES
 from tessera.node import interfaces
 from tessera.protocol import Inventory
 
@@ -63,3 +64,19 @@ def test_an_inventory_keeps_interfaces_and_adapters() -> None:
     )
 
     assert Inventory.from_json(found.to_json()) == found
+
+
+def test_a_node_with_more_than_an_inventory_may_have_sends_the_first_ones(tmp_path: Path) -> None:
+    adapters, verbs = tmp_path / "class", tmp_path / "dev"
+    for number in range(MAX_ADAPTERS + 1):
+        adapter(adapters, f"mlx5_{number:03}", "4: ACTIVE")
+    verbs.mkdir()
+    (verbs / "uverbs0").touch()
+    name = next((one.name for one in interfaces.found()), "")
+    more = MAX_INTERFACES + 1 if name else 0
+
+    listed = interfaces.found(names=[name] * more)
+    names = interfaces.infiniband(str(adapters), str(verbs))
+
+    assert len(listed) == min(more, MAX_INTERFACES)
+    assert names == [f"mlx5_{number:03}" for number in range(MAX_ADAPTERS)]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import List
+from typing import List, Optional, Sequence
 
+from tessera.inventory import MAX_ADAPTERS, MAX_INTERFACES
 from tessera.node import system
 from tessera.protocol import Interface
 
@@ -14,22 +15,27 @@ _ADDRESS, _MASK = 0x8915, 0x891B  # SIOCGIFADDR, SIOCGIFNETMASK
 _NAME_BYTES, _REQUEST_BYTES = 16, 40
 
 
-def found(top: str = NETWORKS) -> List[Interface]:
+def found(top: str = NETWORKS, names: Optional[Sequence[str]] = None) -> List[Interface]:
     """Return the interfaces that are up and have an IPv4 address, without loopback, by name.
+
+    Of more than an inventory may have, the first ones are returned.
 
     Args:
         top: directory of the kernel with one entry for each interface.
+        names: names of interfaces; those of the node if None.
     """
-    listed = []
-    for _, name in sorted(socket.if_nameindex(), key=lambda one: one[1]):
+    listed: List[Interface] = []
+    for name in sorted(name for _, name in socket.if_nameindex()) if names is None else names:
         address = _address(name) if name != "lo" and _is_up(os.path.join(top, name)) else ""
         if address:
             listed.append(Interface(name, address, _speed(os.path.join(top, name))))
-    return listed
+    return listed[:MAX_INTERFACES]
 
 
 def infiniband(adapters: str = ADAPTERS, verbs: str = VERBS) -> List[str]:
     """Return the adapters with an active port, by name; none if programs cannot open them.
+
+    Of more than an inventory may have, the first ones are returned.
 
     Args:
         adapters: directory of the kernel with one entry for each adapter.
@@ -37,7 +43,8 @@ def infiniband(adapters: str = ADAPTERS, verbs: str = VERBS) -> List[str]:
     """
     if not any(name.startswith("uverbs") for name in _names(verbs)):
         return []
-    return [name for name in _names(adapters) if _has_active_port(f"{adapters}/{name}/ports")]
+    found = [name for name in _names(adapters) if _has_active_port(f"{adapters}/{name}/ports")]
+    return found[:MAX_ADAPTERS]
 
 
 def _has_active_port(ports: str) -> bool:
