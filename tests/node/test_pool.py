@@ -1,6 +1,8 @@
 """A session reuses its runners; no run depends on another one, and no runner on the session."""
 
+import errno
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -20,6 +22,7 @@ from session import (
 from tessera.node import runs, system
 from tessera.node.helper import receive_descriptors
 from tessera.node.pool import IDLE_SECONDS, MOST_IDLE, Pool
+from tessera.node.serve import Server
 from tessera.protocol import RunStatus
 
 # Three streams and the channel; the runner also has the orders and the pipe of its signals.
@@ -207,6 +210,37 @@ def test_a_busy_runner_gets_no_order_and_an_idle_one_the_next(loop: Loop) -> Non
 
     assert loop.order(0) == third
     assert len(loop.runners) == 2
+
+
+def test_a_session_that_cannot_fork_keeps_no_descriptor(tmp_path: Path) -> None:
+    class Full(Loop):
+        def fork(self) -> tuple[int, socket.socket]:
+            raise BlockingIOError(errno.EAGAIN, "no more processes")
+
+    loop = Full(tmp_path)
+    before = descriptors(os.getpid())
+    lock = os.open(os.devnull, os.O_RDONLY)
+
+    with pytest.raises(BlockingIOError):
+        loop.pool.start(loop.store.run(make_spec().run_id), lock)
+
+    os.close(lock)
+    assert descriptors(os.getpid()) == before
+
+
+def test_a_session_without_free_descriptors_gives_the_lock_of_the_run_back(tmp_path: Path) -> None:
+    server = Server(runs.Store(str(tmp_path)), "bundle")
+    lock = os.open(os.devnull, os.O_RDONLY)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            server.start(server.store.run(make_spec().run_id), lock, lambda: None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(lock)
 
 
 def test_a_session_keeps_few_idle_pairs_for_a_short_time(loop: Loop) -> None:

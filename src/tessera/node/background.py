@@ -56,7 +56,12 @@ def fork_work(work: Callable[[], Json], keep_out: Callable[[], None]) -> Work:
         keep_out: called in the child, to detach it from the server.
     """
     reader, writer = os.pipe()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(reader)
+        os.close(writer)
+        raise
     if pid:
         os.close(writer)
         return Work(pid, reader)

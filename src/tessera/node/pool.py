@@ -93,14 +93,21 @@ class Pool:
 
         Returns:
             A descriptor that reaches its end once the job runs or has failed.
+
+        Raises:
+            OSError: no process can be forked.
         """
-        ready, running = os.pipe()
-        descriptors, probes = [lock, running], self._probes()
+        probes = self._probes()
         for pair in [one for one in self._idle if one.probes != probes]:
             self._dismiss(pair)
+        ready, running = os.pipe()
+        descriptors = [lock, running]
         try:
             if not any(self._idle.pop().take(run, descriptors) for _ in range(len(self._idle))):
                 self._add(*self._fork(), probes).take(run, descriptors)
+        except BaseException:
+            os.close(ready)
+            raise
         finally:
             os.close(running)
         return ready

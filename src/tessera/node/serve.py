@@ -351,9 +351,11 @@ class Server:
 
     def start(self, run: Run, lock: int, then: Handler) -> None:
         """Give a claimed run to a runner; ``then`` is called once the job runs or has failed."""
-        versions.note_use(run, self.bundle)
-        ready = self._pool.start(run, lock)
-        os.close(lock)
+        try:
+            versions.note_use(run, self.bundle)
+            ready = self._pool.start(run, lock)
+        finally:
+            os.close(lock)
 
         def started() -> None:
             self.forget(ready)

@@ -113,7 +113,12 @@ def _ask(root: str, source: str, path: str, lock: str, until: float = 0.0) -> Op
     if held < 0:
         return None
     reader, writer = os.pipe()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        for descriptor in (reader, writer, held):
+            os.close(descriptor)
+        raise
     if pid:
         os.close(writer)
         os.close(held)  # the lock ends with the process
