@@ -72,6 +72,7 @@ class NodeSession:
         self._early: dict[tuple[str, str], NodeEvent] | None = None
         self._boot_id = ""
         self._numbers: dict[str, int] = {}
+        self._inventories = 0
         self.directives = DirectiveRunner(
             transport=transport,
             service=service,
@@ -344,8 +345,8 @@ class NodeSession:
     async def _probe(self) -> None:
         try:
             inventory = await self._transport.probe()
-            self._service.post(Probed(node_id=self._node.node_id, inventory=inventory))
-            self._numbers = {}
+            await self._service.confirm(Probed(node_id=self._node.node_id, inventory=inventory))
+            self._numbers, self._inventories = {}, self._inventories + 1
             sources = await self._service.read(sources_to_probe)
             if sources:
                 found = await self._transport.storages(sources)
@@ -367,11 +368,15 @@ class NodeSession:
     async def _numbered(self, reading: NodeLoad) -> NodeLoad:
         """Return a reading by the numbers of the GPUs, which only a probe changes."""
         uuids = {device.uuid for device in reading.devices if device.uuid}
-        if not uuids <= self._numbers.keys():
-            self._numbers = await self._service.read(
+        numbers = self._numbers
+        if not uuids <= numbers.keys():
+            before = self._inventories
+            numbers = await self._service.read(
                 telemetry.device_numbers, node_id=self._node.node_id
             )
-        return telemetry.numbered(reading, self._numbers)
+            if before == self._inventories:  # no inventory was written since
+                self._numbers = numbers
+        return telemetry.numbered(reading, numbers)
 
     async def _read_telemetry(self) -> None:
         readings: list[NodeLoad] = []
