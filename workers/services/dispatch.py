@@ -17,6 +17,7 @@ from scheduling.secrets import UnreadableSecretError
 from tessera import protocol
 from workers.conf import WorkerSettings
 from workers.services.preparations import (
+    DeviceGoneError,
     HostIpcError,
     NoHostNetworkError,
     Preparations,
@@ -29,6 +30,13 @@ log = logging.getLogger(__name__)
 NEEDS_NODE: Final = (MemberStep.WAITING, MemberStep.PREPARING, MemberStep.STARTING)
 OPEN: Final = (*NEEDS_NODE, MemberStep.PREPARED, MemberStep.RUNNING)
 MOST_DIRECTIVES: Final = 256
+_FORESEEN: Final = (
+    UnreadableSecretError,
+    NoHostNetworkError,
+    HostIpcError,
+    DeviceGoneError,
+    StorageNotAllowedError,
+)
 _LEAVING: Final = (DirectiveKind.CANCEL, DirectiveKind.STOP)
 _NAMES: Final = (
     "node_id",
@@ -215,10 +223,7 @@ def _prepare(member: Member, rank: MemberRef, preparations: Preparations) -> Dir
         # One job with an invalid preparation must not block all others.
         log.exception("the preparation of %s failed", rank.run_id)
         # The owner reads it: of unexpected errors only the type is shown.
-        foreseen = isinstance(
-            error,
-            (UnreadableSecretError, NoHostNetworkError, HostIpcError, StorageNotAllowedError),
-        )
+        foreseen = isinstance(error, _FORESEEN)
         said = str(error) if foreseen else type(error).__name__
         refusal = f"its run cannot be put together: {said}"
         return Directive(kind=DirectiveKind.PREPARE, rank=rank, refusal=refusal)

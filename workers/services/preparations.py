@@ -54,6 +54,13 @@ class HostIpcError(Exception):
         )
 
 
+class DeviceGoneError(Exception):
+    """A device of the member has left its node since the decision."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"device {number} has left its node")
+
+
 class StorageNotAllowedError(Exception):
     """A storage of the job was deleted, or the job may not use it any more."""
 
@@ -82,6 +89,7 @@ class Preparations:
         Raises:
             NoHostNetworkError: the gang needs its nodes' network, and jobs may not have it.
             HostIpcError: the container needs a node of one tenant.
+            DeviceGoneError: the node has no longer one of the member's devices.
             StorageNotAllowedError: a storage of the job is not available to it any more.
             UnreadableSecretError: a secret cannot be decrypted.
         """
@@ -267,7 +275,10 @@ class Preparations:
         return uuids if all(uuids) else []
 
     def _own(self, member: Member) -> list["_Gpu"]:
-        gpus = self._gpus.get(member.node_id, {})
+        gpus, known = (by.get(member.node_id, {}) for by in (self._gpus, self._shares))
+        for number in member.devices:
+            if number not in known:
+                raise DeviceGoneError(number)
         return [gpus[number] for number in member.devices if number in gpus]
 
     def _share(self, member: Member, role: RoleSpec) -> tuple[float, int]:

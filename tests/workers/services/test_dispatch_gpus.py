@@ -8,6 +8,7 @@ from django.db.models.fields import CharField
 from django.db.models.functions import Cast, Concat
 
 from scheduling.clusters.models import Device, Node
+from scheduling.runs.models import Member
 from tessera.inventory import BY_CDI_INDEX, BY_CDI_UUID, BY_DEVICE_REQUEST
 from tests.factories.cluster import (
     NOW,
@@ -18,7 +19,7 @@ from tests.factories.cluster import (
 )
 from tests.factories.scheduling import run_round
 from workers.conf import WorkerSettings
-from workers.services.dispatch import claim_directives
+from workers.services.dispatch import Directive, claim_directives
 from workers.transports.base import Preparation
 
 pytestmark = pytest.mark.django_db
@@ -35,12 +36,17 @@ def _cluster() -> None:
     Device.objects.update(is_gpu=True, uuid=uuid)
 
 
-def prepared(tmp_path: Path, **role: object) -> Preparation:
-    make_job(worker={"devices": 2, **role})
-    run_round()
+def claimed(tmp_path: Path) -> Directive:
     settings = WorkerSettings(data_dir=tmp_path, installation="here")
     node = Node.objects.get()
     (directive,) = claim_directives(node_ids=[node.pk], busy=[], settings=settings, now=NOW)
+    return directive
+
+
+def prepared(tmp_path: Path, **role: object) -> Preparation:
+    make_job(worker={"devices": 2, **role})
+    run_round()
+    directive = claimed(tmp_path)
     assert directive.preparation is not None
     return directive.preparation
 
@@ -100,3 +106,15 @@ def test_a_container_on_cpu_slots_asks_for_no_gpus(tmp_path: Path) -> None:
     assert found.container is not None
     assert found.container.gpus == ()
     assert found.run.env["NVIDIA_VISIBLE_DEVICES"] == "void"
+
+
+def test_a_member_whose_gpu_has_left_the_node_is_not_started_without_it(tmp_path: Path) -> None:
+    make_job(worker={"devices": 2})
+    run_round()
+    gone = Member.objects.get().devices[1]
+    Device.objects.filter(index=gone).update(retired_at=NOW)
+
+    directive = claimed(tmp_path)
+
+    assert directive.preparation is None
+    assert directive.refusal.endswith(f"device {gone} has left its node")
