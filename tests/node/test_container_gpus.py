@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tessera import hardware
+from tessera.hardware import Condition
 from tessera.inventory import BY_CDI_INDEX, BY_CDI_UUID, BY_DEVICE_REQUEST, Device
+from tessera.node import driver, probe
 from tessera.node.container_gpus import CLIENT, HOOK, NoGpuAccessError, cdi_names, gpu_access
 from tessera.node.engine import DOCKER, PODMAN, Engine
 
@@ -114,3 +117,22 @@ def test_names_are_read_from_json_and_yaml_of_the_right_kind(tmp_path: Path) -> 
     (tmp_path / "notes.txt").write_text('kind: nvidia.com/gpu\nname: "7"\n')
 
     assert cdi_names([str(tmp_path), str(tmp_path / "missing")]) == {"0", "1", "all"}
+
+
+def test_the_tool_of_the_toolkit_is_not_run_while_the_driver_hangs(tools: Path) -> None:
+    # Under the lock of the driver, whose descriptor it inherits.
+    program(tools, CLIENT, f"/bin/ls -l /proc/self/fd >{tools}/ran; echo no driver; exit 1")
+    docker, root = engine(runtimes=("nvidia",)), str(tools)
+    found = probe.Found(GPUS, ["node", "device"])
+    hung = found._replace(conditions=[Condition(hardware.DRIVER_HUNG)])
+
+    first = probe.access_of_containers(root, docker, hung)
+    has_run = (tools / "ran").exists()
+    second = probe.access_of_containers(root, docker, found)
+    held = driver.LOCK_FILE in (tools / "ran").read_text()
+    (tools / "ran").unlink()
+    third = probe.access_of_containers(root, docker, hung)
+
+    assert first == (BY_DEVICE_REQUEST, "")
+    assert second == third == ("", f"{CLIENT} info fails: no driver")
+    assert (has_run, held, (tools / "ran").exists()) == (False, True, False)

@@ -95,6 +95,20 @@ def test_while_a_read_hangs_no_other_process_starts(home: Path, stuck: Stuck) ->
     assert len(stuck.pids) == 1
 
 
+def test_a_read_beside_a_hung_one_finds_the_driver_hanging_only_after_its_deadline(
+    home: Path, stuck: Stuck
+) -> None:
+    with pytest.raises(DriverHungError):
+        driver.read(str(home), in_detail=False, seconds=SECONDS, readers=smi_only)
+    overdue = (home / driver.LOCK_FILE).read_text()
+
+    with pytest.raises(DriverHungError):
+        driver.read(str(home), in_detail=True, lock_seconds=0.0, readers=quick)
+    (home / driver.LOCK_FILE).write_text(f"{float(overdue) + 3600}")
+    with pytest.raises(DriverBusyError):
+        driver.read(str(home), in_detail=True, lock_seconds=0.0, readers=quick)
+
+
 @pytest.fixture
 def reading(home: Path, stuck: Stuck) -> Iterator[threading.Thread]:
     """A read in detail that lasts until ``stuck`` is released, within its deadline."""

@@ -52,7 +52,7 @@ def inventory(root: str, *, driver_seconds: Optional[float] = None) -> Inventory
     devices = found.devices
     chosen = chosen_engine(warnings)
     description = chosen.description if chosen else ""
-    access, gpu_fault = _access_of_containers(root, chosen, found)
+    access, gpu_fault = access_of_containers(root, chosen, found)
     if gpu_fault:
         chosen = None  # a job with an image would run without the GPUs that it was given
     return Inventory(
@@ -92,7 +92,7 @@ def chosen_engine(warnings: List[str]) -> Optional[Engine]:
     return next((one for one in engines if one.rootless), next(iter(engines), None))
 
 
-def _access_of_containers(root: str, chosen: Optional[Engine], found: Found) -> Tuple[str, str]:
+def access_of_containers(root: str, chosen: Optional[Engine], found: Found) -> Tuple[str, str]:
     """Return how containers get the node's GPUs, or an empty text and the cause.
 
     While the driver hangs, no tool that uses it is run, and the result of the last run stands.
