@@ -275,7 +275,7 @@ class Preparations:
         return uuids if all(uuids) else []
 
     def _own(self, member: Member) -> list["_Gpu"]:
-        gpus, known = (by.get(member.node_id, {}) for by in (self._gpus, self._shares))
+        gpus, known = self._gpus.get(member.node_id, {}), self._shares.get(member.node_id, {})
         for number in member.devices:
             if number not in known:
                 raise DeviceGoneError(number)
