@@ -79,6 +79,7 @@ class Ties:
 
 
 def gradient_of(parameter: nn.Parameter) -> torch.Tensor:
+    """Return the gradient of a parameter; a missing one becomes 0."""
     if parameter.grad is None:
         parameter.grad = torch.zeros_like(parameter)
     return parameter.grad
@@ -100,6 +101,11 @@ def _set_parameter(layers: Dict[int, nn.Module], name: str, value: nn.Parameter)
 
 
 def layer_of(name: str) -> int:
+    """Return the number of the layer in the name of a parameter.
+
+    Raises:
+        PlanError: the name does not begin with a number.
+    """
     number = name.partition(".")[0]
     if not number.isdigit():
         raise PlanError(f"no parameter {name!r}: tied names are <layer>.<parameter>")
