@@ -194,7 +194,7 @@ async def test_an_image_whose_user_is_or_may_be_root_is_refused_with_a_remedy(
     image = image_with(client, passwd, **({"USER": user} if user else {}))
     asked = wanted("id", OWN, image)
 
-    with pytest.raises(PrepareError, match="rootless|unknown user") as refused:
+    with pytest.raises(PrepareError, match=r"rootless|unknown user") as refused:
         await line.prepare(asked)
 
     if user not in {"junk", "absent"} or refused.value.code != "engine-refused":
