@@ -33,8 +33,8 @@ class PromiseJobOut(TypedDict):
     """A guaranteed job: waits in seconds, and the verdict `kept`, `exceeded` or `violated`.
 
     `own_wait_s` ends with the first start, or with the audited day. `bound_s` is the wait on a
-    private cluster + grace + one round. `denied_s` is the longest time for which a private cluster
-    would have started the job although no cause applied.
+    private cluster + grace + two rounds. `denied_s` is the longest time for which a private
+    cluster would have started the job although no cause applied.
     """
 
     job: int

@@ -25,7 +25,7 @@ USUAL: Final = "7d"
 MOST_ROWS: Final = 100
 CAUSES: Final = {
     Cause.EARLIER_JOBS: gettext_lazy(
-        "earlier jobs of this virtual cluster started later, each by at most grace + one round"
+        "earlier jobs of this virtual cluster started later, each by at most grace + two rounds"
     ),
     Cause.HARDWARE: gettext_lazy("more unhealthy nodes than spare ones"),
     Cause.ADMIN: gettext_lazy(

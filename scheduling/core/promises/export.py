@@ -133,8 +133,12 @@ class PromiseExport:
         return next(vc.tenant for vc in self.snapshot.vcs if vc.id == self.vc)
 
     def allowance(self, job: AuditedJob) -> float:
-        """Return the seconds by which a job may wait longer than on a private cluster."""
-        return max(self.grace, job.grace or 0.0) + self.snapshot.round_seconds
+        """Return the seconds by which a job may wait longer than on a private cluster.
+
+        The private cluster starts a job as soon as it can. Here, one round passes at most until
+        the scheduler sees the job, and one after the grace period of its victims.
+        """
+        return max(self.grace, job.grace or 0.0) + 2.0 * self.snapshot.round_seconds
 
     def audits(self, job: AuditedJob) -> bool:
         """Return whether a job became eligible in the span."""

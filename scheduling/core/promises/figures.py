@@ -20,7 +20,7 @@ class Verdict(StrEnum):
 class Cause(StrEnum):
     """Cause of a wait beyond the bound, or kind of a violation.
 
-    ``EARLIER_JOBS``: earlier jobs of the virtual cluster started up to one grace and one round
+    ``EARLIER_JOBS``: earlier jobs of the virtual cluster started up to one grace and two rounds
     later each. ``DENIED`` and ``EVICTED`` are violations: a private cluster would have started the
     job, and a guaranteed job was preempted for another virtual cluster.
     """

@@ -14,7 +14,7 @@ class JobVerdict:
     Attributes:
         own: wait until its first start; until the end of the span without one.
         private: the same on the private cluster.
-        bound: private wait + grace + one round.
+        bound: private wait + grace + two rounds.
         denied: longest time for which a private cluster would have started it and no cause
             applied; 0 if the job is within its bound.
     """

@@ -83,7 +83,7 @@ def test_a_job_that_waits_for_victims_within_their_grace_is_kept(tmp_path, lent_
     report = audit(export_of(tmp_path))
 
     (row,) = report.jobs
-    assert (row.own, row.private, row.bound) == (25.0, 0.0, 40.0)
+    assert (row.own, row.private, row.bound) == (25.0, 0.0, 50.0)
     assert row.verdict is Verdict.KEPT
 
 

@@ -27,7 +27,7 @@ IMAGE: dict[str, Any] = {"image": "python:3.11"}
 def _cluster() -> None:
     make_cluster(2)
     for node in Node.objects.all():
-        node.has_docker, node.host = True, f"10.0.0.{node.pk}"
+        node.has_docker, node.host = True, f"10.0.0.{node.pk % 250 + 1}"
         node.inventory = {**node.inventory, "firewall": "iptables"}
         node.save()
     make_priority_classes()
@@ -79,8 +79,8 @@ def test_containers_of_a_gang_share_the_network_of_their_nodes(tmp_path: Path) -
 def test_a_gang_meets_in_the_fastest_network_that_its_nodes_share(tmp_path: Path) -> None:
     for node in Node.objects.all():
         interfaces = [
-            {"name": "eth0", "address": f"10.0.0.{node.pk}/24", "speed": 1_000},
-            {"name": "ib0", "address": f"10.9.0.{node.pk}/24", "speed": 200_000},
+            {"name": "eth0", "address": f"10.0.0.{node.pk % 250 + 1}/24", "speed": 1_000},
+            {"name": "ib0", "address": f"10.9.0.{node.pk % 250 + 1}/24", "speed": 200_000},
         ]
         more = {"interfaces": interfaces, "infiniband": ["mlx5_0"]}
         node.inventory = {**node.inventory, **more}
