@@ -240,10 +240,13 @@ def with_value(text: str, keys: Sequence[str], expected: Mapping[str, Any]) -> s
     Returns:
         None if no single entry in block style can be changed.
     """
-    node, wanted, above = composed(text), expected, None
+    wanted: Any = expected
+    node, above = composed(text), None
     for key in keys:
         if not isinstance(node, yaml.MappingNode) or node.flow_style or not node.value:
             break
+        if not isinstance(wanted, Mapping):  # an earlier change has replaced the object
+            return None
         found = entry_of(node, key)
         if key not in wanted:
             return text if found is None else _without(text, node, found, above, wanted)

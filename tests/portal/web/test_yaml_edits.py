@@ -88,6 +88,8 @@ def test_a_written_document_is_read_back_as_it_was(document):
 )
 # The first edit is beside a key in explicit syntax and breaks the text for the second.
 @example({"a": {"b": {"": ""}}}, [(("a", "b", "a"), []), (("a", "a"), None)])
+# The second change replaces the object of the first.
+@example({"a": {"a": None}}, [(("a", "a"), None), (("a",), False)])
 def test_changes_mean_what_they_mean_for_the_document(document, changes):
     typed = read_typed("# first\n" + to_yaml(document))
     expected = plain(document)
