@@ -195,17 +195,7 @@ class Preparations:
             job_network=member.node.job_network,
             disk_bytes=self._settings.disk_bytes,
             host_ipc=has_container and role.container.ipc is Ipc.HOST,
-            storage=[
-                StorageMount(
-                    name=request.name,
-                    source=rules[request.name].source,
-                    mount=request.mount or rules[request.name].mount,
-                    writable=rules[request.name].writable and request.read_only is False,
-                    by_engine=has_container
-                    and is_mounted_by_engine(member.node, rules[request.name].source),
-                )
-                for request in spec.storage or ()
-            ],
+            storage=_mounts_of(spec, rules, member.node, has_container=has_container),
             source_git=protocol.GitSource(url=source.url, ref=source.ref)
             if isinstance(source, GitSource)
             else None,
@@ -296,6 +286,22 @@ def _checkpoint_directory(spec: JobSpec, rules: Mapping[str, StorageRule]) -> st
     """Return the directory for checkpoints that all nodes share; empty for one of the node."""
     rule = rules.get(spec.checkpoint_dir)
     return spec.checkpoint_dir if rule is None else rule.source
+
+
+def _mounts_of(
+    spec: JobSpec, rules: Mapping[str, StorageRule], node: Node, *, has_container: bool
+) -> list[StorageMount]:
+    return [
+        StorageMount(
+            name=request.name,
+            source=rule.source,
+            mount=request.mount or rule.mount,
+            writable=rule.writable and request.read_only is False,
+            by_engine=has_container and is_mounted_by_engine(node, rule.source),
+        )
+        for request in spec.storage or ()
+        for rule in [rules[request.name]]
+    ]
 
 
 def _storages_of_others(
