@@ -214,7 +214,10 @@ class Removed(NodeReport):
     @classmethod
     def write_all(cls, news: Sequence[Self], now: datetime) -> None:
         """Close the logs and note the removal."""
-        ends = {item.rank: (item.log_first, item.log_end) for item in news}
+        ends: dict[MemberRef, tuple[int, int]] = {}
+        for item in news:
+            # A comparison that began before the removal reports it again, without the log's gaps.
+            ends.setdefault(item.rank, (item.log_first, item.log_end))
         attempts.mark_removed(member_ids=[rank.member_id for rank in ends], now=now)
         close_logs(ends)
 

@@ -1,6 +1,7 @@
 """Samples of goodput: summed over ranks, exactly once."""
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -17,6 +18,7 @@ from workers.models import GoodputSample, LogStream
 from workers.services.dispatch import MemberRef, rank_of
 from workers.services.goodput import add_progress
 from workers.services.logs import close_logs, keep_log
+from workers.services.node_reports import Removed
 from workers.services.reports import RankProgress
 
 pytestmark = pytest.mark.django_db
@@ -78,6 +80,16 @@ def test_a_closed_log_stays_as_it_is(ranks: list[MemberRef]) -> None:
     first, second = LogStream.objects.order_by("member_id")
     assert (first.end, first.closed) == (20, True)
     assert (second.end, second.closed) == (0, True)
+
+
+def test_the_first_report_of_a_removal_holds(ranks: list[MemberRef]) -> None:
+    """A comparison that began before the removal does not know of the gap at the log's start."""
+    removed = partial(Removed, node_id=ranks[0].node_id, rank=ranks[0], log_end=1014)
+
+    Removed.write_all([removed(log_first=1000), removed(log_first=0)], AT)
+
+    log = LogStream.objects.get(member_id=ranks[0].member_id)
+    assert (log.first, log.end, log.closed) == (1000, 1014, True)
 
 
 def test_goodput_is_throughput_times_efficiency_where_the_noise_is_known(
