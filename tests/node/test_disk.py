@@ -148,6 +148,8 @@ def test_no_limit_measures_nothing_and_a_slow_measurement_is_repeated_late(tmp_p
     assert meter._result < 0
     assert meter.excess(51.0) is None
     assert meter._result >= 0
+    os.waitpid(meter._child, 0)
+    meter.close()
 
 
 @pytest.mark.parametrize("place", ["work", "checkpoints", "home"])
@@ -203,6 +205,33 @@ def test_a_measurement_leaves_no_child(tmp_path: Path) -> None:
         os.waitpid(meter._child, os.WNOHANG)
 
 
+@pytest.mark.parametrize("error", [None, ValueError()])
+def test_a_child_whose_meter_is_closed_ends_itself(
+    tmp_path: Path, error: Exception | None
+) -> None:
+    """The pipe breaks, or an error is raised: the child does not return from the fork."""
+    ready, go = os.pipe()
+
+    def measure(*_: object) -> int:
+        os.read(ready, 1)
+        if error is not None:
+            raise error
+        return MIB
+
+    meter = Meter([str(tmp_path)], MIB, measure)
+    with pytest.MonkeyPatch.context() as patch:
+        # Otherwise the child would close the pipe of this test.
+        patch.setattr("tessera.node.kernel.close_others", lambda _: None)
+        meter.excess(0.0)
+    child = meter._child
+    meter.close()
+    os.write(go, b".")
+
+    assert os.waitpid(child, 0)[1] == 0
+    os.close(ready)
+    os.close(go)
+
+
 def test_a_short_run_is_not_measured_and_leaves_no_descriptor(tmp_path: Path) -> None:
     meter = Meter([str(tmp_path)], 1 << 40, begin_at=10.0)
     before = sorted(Path("/proc/self/fd").iterdir())
@@ -211,7 +240,7 @@ def test_a_short_run_is_not_measured_and_leaves_no_descriptor(tmp_path: Path) ->
 
     assert meter.excess(10.0) is None
     assert sorted(Path("/proc/self/fd").iterdir()) != before
-    os.waitpid(-1, 0)
+    os.waitpid(meter._child, 0)
     meter.close()
 
     assert sorted(Path("/proc/self/fd").iterdir()) == before

@@ -93,16 +93,22 @@ class Meter:
         if self._child:
             os.close(writer)
             return
+        # Nothing may leave this block: the child would continue as a second runner.
         try:
             kernel.close_others({writer, *helped.descriptors()})
             os.nice(10)
-            size = self._measure(self._directories, self._limit)
+            os.write(writer, self._measured())
+        finally:
+            os._exit(0)
+
+    def _measured(self) -> bytes:
+        """Return the size as digits; nothing if it cannot be measured now."""
+        try:
+            return b"%d" % self._measure(self._directories, self._limit)
         except sizes.NotMeasuredError:
-            os._exit(1)
+            return b""
         except (RecursionError, OSError):  # too deep to be measured, as no honest job's is
-            size = self._limit + 1
-        os.write(writer, b"%d" % size)
-        os._exit(0)
+            return b"%d" % (self._limit + 1)
 
 
 def sentence(size: int, limit: int) -> str:
