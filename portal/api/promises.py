@@ -17,11 +17,13 @@ from portal.api.views import ApiViewSet
 from scheduling.what_if.queries import PromiseView, promise_view
 from tenants.audit import record_once
 from tenants.clock import database_now
+from tenants.errors import InvalidError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
 DAYS: Final = timedelta(days=6)
 """Time from the first to the last day of the default span."""
+LONGEST_SPAN: Final = timedelta(days=366)
 
 HEAD: Final = (
     "job", "eligible", "started", "own_wait_s", "private_wait_s", "bound_s", "denied_s",
@@ -104,7 +106,14 @@ class PromiseViewSet(ApiViewSet):
         self.query.choices("format", FORMATS)
         yesterday = database_now().astimezone(UTC).date() - timedelta(days=1)
         until = day_of(self.query, "until", yesterday)
-        since = day_of(self.query, "since", until - DAYS)
+        since = day_of(self.query, "since", max(until, date.min + DAYS) - DAYS)
+        if until - since > LONGEST_SPAN:
+            raise InvalidError(
+                "The span is longer than 366 days.",
+                field="since",
+                value=str(since),
+                remedy="Ask for at most 366 days.",
+            )
         found = promise_view(self.viewer, pk, since=since, until=until)
         if isinstance(request.accepted_renderer, CsvRenderer):
             return promises_csv(self.viewer, found)

@@ -109,7 +109,11 @@ def test_file_and_twin_have_the_same_jobs(client: Client, stage: Stage) -> None:
     assert rows[1]["causes"] == "hardware admin"
     assert twin["verdicts"] == {"kept": 1, "exceeded": 1, "violated": 1}
     assert list(csv.DictReader(io.StringIO(again))) == rows
-    assert client.get(f"/api/v1{address(stage)}?since=tomorrow").status_code == 400
+    api = f"/api/v1{address(stage)}"
+    assert client.get(f"{api}?since=tomorrow").status_code == 400
+    assert client.get(f"{api}?since=2025-01-01&until=2026-01-02").status_code == 200
+    assert client.get(f"{api}?since=2025-01-01&until=2026-01-03").status_code == 400
+    assert client.get(f"{api}?until=0001-01-01").status_code == 200
 
 
 def test_without_audits_the_page_says_when_there_will_be_some(
