@@ -35,9 +35,9 @@ from tenants.roles import Role
 from tenants.selectors import viewer_of
 from tenants.viewers import Viewer
 from tessera.inventory import Inventory
+from workers.celery_steps import over_ssh
 from workers.conf import ARCHIVES_DIR, WorkerSettings, worker_settings
 from workers.node_service.ports import NodeAddress
-from workers.node_service.transport_choice import over_ssh
 
 EXAMPLES: Final = ROOT / "examples"
 DIGITS: Final = "digits_numpy.py"

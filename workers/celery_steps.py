@@ -1,13 +1,42 @@
 """The node service as a part of the Celery worker on queue ``nodes``."""
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 from celery import bootsteps
 
-from workers.conf import worker_settings
+from tessera.bundle import Bundle, build_bundle
+from workers.conf import WorkerSettings, worker_settings
+from workers.node_service.ports import Connect, NodeAddress
 from workers.node_service.service import NodeService
 from workers.node_service.thread import NodeServiceThread
-from workers.node_service.transport_choice import over_ssh
+from workers.transports.base import Transport
+from workers.transports.docker import DockerTransport
+from workers.transports.ssh import SshAddress
+
+
+@cache
+def bundle() -> Bundle:
+    """Build the node's part of this version."""
+    return build_bundle()
+
+
+def over_ssh(settings: WorkerSettings) -> Connect:
+    """Create transports over SSH, which run containers where the node has an engine."""
+
+    def connect(node: NodeAddress, progress: Callable[[str, str], None]) -> Transport:
+        address = SshAddress(
+            host=node.host,
+            port=node.port,
+            user=node.user,
+            host_key=node.host_key,
+            client_key=settings.client_key,
+        )
+        return DockerTransport(address, bundle(), progress=progress)
+
+    return connect
+
 
 QUEUE: Final = "nodes"
 

@@ -41,9 +41,8 @@ from scheduling.core.jobspec import json_schema
 from scheduling.estimates.services.submit_plans import plan_job
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.events import events_of_job
-from scheduling.jobs.queries.instances import parts_among, parts_of_job
+from scheduling.jobs.queries.instances import nodes_of_jobs, parts_among, parts_of_job
 from scheduling.jobs.queries.job_detail import attempts_of_job, job_detail
-from scheduling.jobs.queries.job_nodes import nodes_of_jobs
 from scheduling.jobs.queries.jobs import (
     LONGEST_SEARCH,
     JobFilter,

@@ -36,8 +36,7 @@ from scheduling.notices.queries import (
 )
 from scheduling.notices.services import deliveries, webhooks
 from scheduling.notices.services.addresses import Network, read_networks
-from scheduling.notices.services.preferences import set_mail_events
-from scheduling.notices.services.webhooks import NewSecret
+from scheduling.notices.services.webhooks import NewSecret, set_mail_events
 from tenants.clock import database_now
 from tenants.errors import ForbiddenError, InvalidError, NotFoundError
 from tenants.models import User

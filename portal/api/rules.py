@@ -13,8 +13,12 @@ from portal.api.schema import IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, expected_version, versioned
 from scheduling.clusters.models import ClusterRules
 from scheduling.clusters.queries.conditions import condition_actions
-from scheduling.clusters.queries.import_rules import ImportRuleRow, list_import_rules
-from scheduling.clusters.queries.priority_classes import PriorityClassRow, list_priority_classes
+from scheduling.clusters.queries.import_rules import (
+    ImportRuleRow,
+    PriorityClassRow,
+    list_import_rules,
+    list_priority_classes,
+)
 from scheduling.clusters.services import priority_classes
 from scheduling.clusters.services.cluster_rules import (
     cluster_rules,

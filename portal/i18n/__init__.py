@@ -1,7 +1,6 @@
 """Translation of the portal's texts (``docs/translating.md``)."""
 
-from portal.i18n.language import is_english
-from portal.i18n.lazy import gettext_lazy
+from portal.i18n.language import gettext_lazy, is_english
 from portal.i18n.rendering import Name, translated
 from portal.i18n.vocabulary import word
 

@@ -1,7 +1,8 @@
-"""English, the language of the source."""
+"""English, the language of the source, and lazy translation of constants."""
 
-from typing import Final
+from typing import Final, cast
 
+from django.utils import translation
 from django.utils.translation import get_language, trans_real
 
 SOURCE: Final = "en"
@@ -30,3 +31,12 @@ def use_source_translation() -> None:
 def is_english() -> bool:
     """Return whether the language of the page is English, the source language."""
     return (get_language() or SOURCE).split("-")[0] == SOURCE
+
+
+def gettext_lazy(text: str) -> str:
+    """Return Django's lazy translation, typed as ``str`` for tables of labels.
+
+    Do not use it with ``str.join`` or ``isinstance``; ``str()`` returns the text in the active
+    language.
+    """
+    return cast("str", translation.gettext_lazy(text))

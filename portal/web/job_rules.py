@@ -12,9 +12,12 @@ from django.utils.translation import gettext as _
 from portal.i18n import gettext_lazy
 from portal.web.forms import error_text, put_faults, shown_version, status_of
 from portal.web.viewing import PageRequest, page, posts_from
-from scheduling.clusters.queries.import_rules import list_import_rules
+from scheduling.clusters.queries.import_rules import (
+    PriorityClassRow,
+    list_import_rules,
+    list_priority_classes,
+)
 from scheduling.clusters.queries.names import virtual_cluster_names
-from scheduling.clusters.queries.priority_classes import PriorityClassRow, list_priority_classes
 from scheduling.clusters.services.import_rules import create_import_rule, delete_import_rule
 from scheduling.clusters.services.priority_classes import (
     HIGHEST,

@@ -19,7 +19,7 @@ from portal.i18n import Name, gettext_lazy, translated
 from portal.web.forms import put_faults, status_of
 from portal.web.job_context import head_context
 from portal.web.viewing import PageRequest, page
-from scheduling.clusters.queries.priority_classes import list_priority_classes
+from scheduling.clusters.queries.import_rules import list_priority_classes
 from scheduling.core.jobspec.amending import AmendError, amended, version_of
 from scheduling.core.lifecycle import JobState
 from scheduling.estimates.services.explanations import CheckedCertificate, checked_reason, seek_now

@@ -27,7 +27,6 @@ from scheduling.notices.queries import (
     mail_events_of,
 )
 from scheduling.notices.services import deliveries
-from scheduling.notices.services.preferences import set_mail_events
 from scheduling.notices.services.webhooks import (
     NewSecret,
     create_hook,
@@ -35,6 +34,7 @@ from scheduling.notices.services.webhooks import (
     offered_events,
     ping,
     rotate_secret,
+    set_mail_events,
     update_hook,
 )
 from tenants.errors import DomainError, StaleEditError

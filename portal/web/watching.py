@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from portal.i18n import gettext_lazy
 from portal.web.forms import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
-from scheduling.clusters.queries.priority_classes import list_priority_classes
+from scheduling.clusters.queries.import_rules import list_priority_classes
 from scheduling.core.watching.log_rules import LONGEST_NAME, LONGEST_PATTERN
 from scheduling.watching.models import LogActionChoice
 from scheduling.watching.queries import idle_rule_of, log_rule_for, log_rules_for

@@ -3,14 +3,31 @@
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import quote
 
 import httpx
 
+from tessera.client_errors import (
+    ApiError,
+    ClientError,
+    FieldError,
+    UnreachableError,
+    seen_fingerprint,
+)
 from tessera.results import Body, Job, LogPart, Node, Plan, Token, VirtualCluster, Why
+
+__all__ = [
+    "DEFAULT_URL",
+    "ApiError",
+    "Client",
+    "ClientError",
+    "FieldError",
+    "Spec",
+    "UnreachableError",
+    "seen_fingerprint",
+]
 
 DEFAULT_URL: Final = "http://127.0.0.1:8000"
 RETRY_PAUSES: Final = (0.2, 0.6, 1.5)
@@ -21,52 +38,6 @@ POLLS_AFTER_THE_END: Final = 10
 YAML: Final = "application/yaml"
 
 Spec = Mapping[str, Any] | str
-
-
-class ClientError(Exception):
-    """Base of the errors of this module."""
-
-
-class UnreachableError(ClientError):
-    """The portal did not respond."""
-
-    def __init__(self, url: str, cause: str) -> None:
-        super().__init__(f"no response from {url}: {cause}")
-        self.url = url
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldError:
-    """One invalid field of a request: its place, the error and the remedy."""
-
-    field: str
-    value: Any
-    message: str
-    remedy: str
-
-
-class ApiError(ClientError):
-    """The portal refused a request.
-
-    Attributes:
-        status: HTTP status.
-        code: stable name of the problem.
-        title: description of the problem.
-        errors: the invalid fields; may be empty.
-        body: the whole response.
-        url: the portal's address.
-    """
-
-    def __init__(
-        self, *, status: int, body: Mapping[str, Any], reason: str, url: str = ""
-    ) -> None:
-        self.status = status
-        self.url = url
-        self.body = body
-        self.code = str(body.get("code") or f"http-{status}")
-        self.title = str(body.get("title") or reason or f"HTTP status {status}")
-        self.errors = tuple(_field_errors(body))
-        super().__init__(f"{self.title} ({self.code})")
 
 
 class Client:
@@ -412,19 +383,6 @@ class Client:
         return _answer(response, self.url)
 
 
-def seen_fingerprint(error: ApiError) -> str:
-    """Return the host key's fingerprint that the portal saw, or an empty string.
-
-    Args:
-        error: the error of ``add_node`` without a fingerprint.
-    """
-    if error.status != 409:
-        return ""
-    value = error.body.get("host_key_fingerprint") or error.body.get("fingerprint")
-    found = [e.value for e in error.errors if e.field == "host_key_fingerprint" and e.value]
-    return str(value or (found[0] if found else ""))
-
-
 def _keyed(given: str) -> dict[str, str]:
     """Build the idempotency header, which makes a repeated request harmless."""
     return {"Idempotency-Key": given or uuid.uuid4().hex}
@@ -439,14 +397,3 @@ def _answer(response: httpx.Response, url: str) -> Any:
         return body
     known = body if isinstance(body, Mapping) else {}
     raise ApiError(status=response.status_code, body=known, reason=response.reason_phrase, url=url)
-
-
-def _field_errors(body: Mapping[str, Any]) -> Iterator[FieldError]:
-    for error in body.get("errors") or ():
-        if isinstance(error, Mapping):
-            yield FieldError(
-                field=str(error.get("field") or ""),
-                value=error.get("value"),
-                message=str(error.get("message") or ""),
-                remedy=str(error.get("remedy") or ""),
-            )

@@ -208,11 +208,7 @@ class ReasonCode(StrEnum):
         is_gate=True,
     )
     HELD_BY_POLICY = _Row(
-        "held-by-policy",
-        "JobHeldAdmin",
-        "",
-        "by rule",
-        "The policy assigns no devices to it now.",
+        "held-by-policy", "JobHeldAdmin", "", "by rule", "The policy assigns no devices to it now."
     )
     NOT_BEFORE = _Row(
         "not-before", "BeginTime", "", "at its time", "It has an earliest start.", is_gate=True

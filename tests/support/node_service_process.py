@@ -18,10 +18,10 @@ def main() -> None:
     django.setup()
     from dataclasses import replace
 
+    from workers.celery_steps import over_ssh
     from workers.conf import worker_settings
     from workers.node_service.service import NodeService
     from workers.node_service.thread import NodeServiceThread
-    from workers.node_service.transport_choice import over_ssh
 
     settings = replace(worker_settings(), tick=0.2, look_every=0.2, first_backoff=0.1)
     service = NodeServiceThread(lambda: NodeService(settings=settings, connect=over_ssh(settings)))

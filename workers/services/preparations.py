@@ -1,14 +1,10 @@
 """Inputs of the preparations of runs: specification, secrets, container and last checkpoint."""
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
-from django.db.models import OuterRef, Subquery
-
-from scheduling.clusters.models import Device, Node
+from scheduling.clusters.models import Node
 from scheduling.clusters.queries.node_isolation import hidden_from_jobs, visible_to
 from scheduling.common.storages import is_mounted_by_engine, storage_rules
 from scheduling.core.jobspec import (
@@ -18,19 +14,24 @@ from scheduling.core.jobspec import (
     Ipc,
     JobSpec,
     RoleSpec,
-    parse_stored,
 )
 from scheduling.core.storages import StorageRule
-from scheduling.jobs.models import CHECKPOINT, Job, JobEvent, JobSecret
-from scheduling.runs.models import Attempt, Member
+from scheduling.jobs.models import Job
+from scheduling.runs.models import Member
 from scheduling.secrets import unseal
 from tessera import protocol
 from tessera.inventory import BY_CDI_INDEX, BY_DEVICE_REQUEST
 from tessera.isolation import OWN_NETWORK, SHARED_NETWORK, VisiblePath
 from tessera.storage import StorageMount, is_nfs
 from workers.conf import WorkerSettings
-from workers.services.environment import AttemptGang, GangMember, job_environment
-from workers.services.gang_networks import DataAddress, NodeNetwork, data_addresses
+from workers.services.environment import AttemptGang, job_environment
+from workers.services.preparation_inputs import (
+    GpuNames,
+    last_saved,
+    read_devices,
+    read_gangs,
+    read_sealed_secrets,
+)
 from workers.transports.base import Container, LastSaved, Preparation
 
 
@@ -77,11 +78,15 @@ class Preparations:
     def __init__(self, members: Sequence[Member], settings: WorkerSettings) -> None:
         self._settings = settings
         attempts = {member.attempt_id: member.attempt for member in members}
-        self._gangs = _gangs(attempts) if attempts else {}
-        self._sealed = _sealed({a.job_id for a in attempts.values()}) if attempts else {}
+        self._gangs = read_gangs(attempts) if attempts else {}
+        self._sealed = (
+            read_sealed_secrets({a.job_id for a in attempts.values()}) if attempts else {}
+        )
         self._saved = last_saved(attempts.values())
         self._storages = {rule.name: rule for rule in storage_rules()} if members else {}
-        self._gpus, self._shares = _devices({m.node_id for m in members}) if members else ({}, {})
+        self._gpus, self._shares = (
+            read_devices({m.node_id for m in members}) if members else ({}, {})
+        )
 
     def of(self, member: Member) -> Preparation:
         """Return all that the node of a member needs to prepare its run.
@@ -264,7 +269,7 @@ class Preparations:
         uuids = [gpu.uuid for gpu in self._own(member)]
         return uuids if all(uuids) else []
 
-    def _own(self, member: Member) -> list["_Gpu"]:
+    def _own(self, member: Member) -> list[GpuNames]:
         gpus, known = self._gpus.get(member.node_id, {}), self._shares.get(member.node_id, {})
         for number in member.devices:
             if number not in known:
@@ -326,109 +331,6 @@ def _checkpoint_paths(rules: Mapping[str, StorageRule]) -> list[VisiblePath]:
     ]
 
 
-def _gangs(attempts: Mapping[int, Attempt]) -> dict[int, AttemptGang]:
-    peers: dict[int, list[GangMember]] = defaultdict(list)
-    nodes: dict[int, dict[int, NodeNetwork]] = defaultdict(dict)
-    places: dict[int, list[int]] = defaultdict(list)
-    adapters: dict[int, Sequence[str]] = {}
-    rows = (
-        Member.objects.filter(attempt_id__in=list(attempts))
-        .order_by("attempt_id", "node_rank")
-        .values_list(
-            "attempt_id", "role", "rank", "node_rank", "devices", "ports", "node_id", "node__host",
-            "node__data_interface", "node__inventory__interfaces", "node__inventory__infiniband",
-        )
-    )  # fmt: skip
-    for attempt_id, role, rank, node_rank, devices, ports, node_id, host, chosen, *found in rows:
-        interfaces, infiniband = found
-        places[attempt_id].append(node_id)
-        adapters[node_id] = infiniband or ()
-        nodes[attempt_id][node_id] = NodeNetwork(
-            host=host,
-            chosen=chosen,
-            interfaces=tuple(
-                (one["name"], one["address"], one["speed"]) for one in interfaces or ()
-            ),
-        )
-        peers[attempt_id].append(
-            GangMember(
-                role=role,
-                rank=rank,
-                node_rank=node_rank,
-                host=host,
-                devices=tuple(devices),
-                ports=ports,
-            )
-        )
-    for attempt_id, members in peers.items():
-        if len(nodes[attempt_id]) > 1:
-            addresses = data_addresses(nodes[attempt_id])
-            peers[attempt_id] = [
-                _in_network(member, addresses.get(node_id), adapters[node_id])
-                for member, node_id in zip(members, places[attempt_id], strict=True)
-            ]
-    return {pk: _gang(attempt, peers[pk]) for pk, attempt in attempts.items()}
-
-
-def _in_network(
-    member: GangMember, place: DataAddress | None, adapters: Sequence[str]
-) -> GangMember:
-    """Return a member of a gang on several nodes with its address in the network of the gang."""
-    if place is None:
-        return replace(member, adapters=adapters)
-    return replace(
-        member,
-        host=place.address,
-        node_host=member.host,
-        interface=place.interface,
-        adapters=adapters,
-    )
-
-
-def _gang(attempt: Attempt, members: Iterable[GangMember]) -> AttemptGang:
-    job = attempt.job
-    return AttemptGang(
-        spec=parse_stored(job.spec),
-        job_id=job.pk,
-        job_name=job.name,
-        attempt_number=attempt.number,
-        tenant=job.virtual_cluster.tenant.name,
-        virtual_cluster=job.virtual_cluster.name,
-        user=job.owner.username,
-        port=attempt.port,
-        members=tuple(members),
-        layout=attempt.layout,
-    )
-
-
-def _sealed(job_ids: Collection[int]) -> dict[tuple[int, str], dict[str, bytes]]:
-    found: dict[tuple[int, str], dict[str, bytes]] = defaultdict(dict)
-    for row in JobSecret.objects.filter(job_id__in=list(job_ids)):
-        found[row.job_id, row.role][row.name] = bytes(row.sealed)
-    return found
-
-
-class _Gpu(NamedTuple):
-    """The names of a GPU for drivers: its UUID, and the index that the driver has for it now."""
-
-    uuid: str
-    driver_index: int
-
-
-def _devices(
-    node_ids: Collection[int],
-) -> tuple[dict[int, dict[int, _Gpu]], dict[int, dict[int, tuple[float, int]]]]:
-    """Return by node the names of its GPUs, and each device's share of processors and memory."""
-    gpus: dict[int, dict[int, _Gpu]] = defaultdict(dict)
-    shares: dict[int, dict[int, tuple[float, int]]] = defaultdict(dict)
-    for device in Device.objects.filter(node_id__in=list(node_ids), retired_at=None):
-        shares[device.node_id][device.index] = (device.cpus, device.memory_bytes)
-        if device.is_gpu:
-            index = device.index if device.driver_index is None else device.driver_index
-            gpus[device.node_id][device.index] = _Gpu(device.uuid, index)
-    return dict(gpus), dict(shares)
-
-
 def _gpu_access(node: Node) -> str:
     """Return how the node's engine gives GPUs to containers."""
     return str(node.inventory.get("gpu_access") or BY_DEVICE_REQUEST)
@@ -439,45 +341,3 @@ def _enforces_limits(node: Node) -> bool:
     devices = node.inventory.get("devices", [])
     declared = bool(devices) and all(device.get("declared") for device in devices)
     return bool(node.inventory.get("cgroups")) and not declared
-
-
-def last_saved(attempts: Iterable[Attempt]) -> Mapping[int, LastSaved]:
-    """Return the last reported checkpoints before these attempts, by attempt.
-
-    The first process of a gang saves, so a checkpoint is on the node of its first member.
-    """
-    again = {attempt.pk: attempt for attempt in attempts if attempt.number > 1}
-    if not again:
-        return {}
-    told = JobEvent.objects.filter(
-        job=OuterRef("job"), kind=CHECKPOINT, attempt__lt=OuterRef("number")
-    ).order_by("-id")
-    newest = dict(
-        Attempt.objects.filter(pk__in=list(again))
-        .annotate(told=Subquery(told.values("id")[:1]))
-        .filter(told__isnull=False)
-        .values_list("pk", "told")
-    )
-    events = JobEvent.objects.in_bulk(list(newest.values()))
-    nodes = _first_nodes(events.values())
-    found = {}
-    for pk, event_id in newest.items():
-        event = events[event_id]
-        where = nodes.get((event.job_id, event.attempt))
-        step, sha256 = event.detail.get("step"), event.detail.get("sha256")
-        if where is None or not isinstance(step, int) or not isinstance(sha256, str):
-            continue
-        found[pk] = LastSaved(node_id=where[0], node=where[1], step=step, sha256=sha256)
-    return found
-
-
-def _first_nodes(
-    events: Iterable[JobEvent],
-) -> Mapping[tuple[int, int | None], tuple[int, str]]:
-    """Return row and name of the first member's node, by the job and attempt of the event."""
-    members = Member.objects.filter(
-        node_rank=0,
-        attempt__job__in={event.job_id for event in events},
-        attempt__number__in={event.attempt for event in events},
-    ).values_list("attempt__job_id", "attempt__number", "node_id", "node__name")
-    return {(job, number): (node_id, name) for job, number, node_id, name in members}

@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from django.conf import settings
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
 from django.utils.module_loading import import_string
 
-from portal.supervisor import accounts
 from portal.supervisor.files import DataDir, write_private
 from portal.supervisor.startup import CONTENT_SECONDS
 from scheduling import ports
 from scheduling.clusters.services.priority_classes import make_usual_classes
+from tenants import services
+from tenants.audit import record
 from tenants.models import User
 from tenants.viewers import Viewer
 
@@ -77,10 +81,44 @@ def _carry_out(order: Path) -> dict[str, str]:
         wanted = json.loads(order.read_text())
     except (OSError, ValueError) as error:
         raise CommandError(f"--order {order} cannot be read: {error}") from error
-    logins = accounts.ensure_admin(
-        password=wanted["admin_password"], is_chosen=wanted["is_chosen"]
-    )
+    logins = ensure_admin(password=wanted["admin_password"], is_chosen=wanted["is_chosen"])
     content = wanted["content"]
     if content:
         logins |= import_string(content["create"])(Path(content["source"]))
     return logins
+
+
+ADMIN = "admin"
+
+
+@transaction.atomic
+def ensure_admin(*, password: str, is_chosen: bool) -> dict[str, str]:
+    """Create the user ``admin`` if it does not exist; set a chosen password in any case.
+
+    The person who starts the portal owns its data, so a weak password only prints a warning.
+
+    Args:
+        password: the password to set.
+        is_chosen: whether a person chose the password; a random one is set for a new admin only.
+
+    Returns:
+        The password by user name, if the user is new and the password random; else empty.
+    """
+    viewer = Viewer.system("tessera up")
+    user = User.objects.filter(username=ADMIN).first()
+    is_new = user is None
+    if user is None:
+        user = services.create_user(viewer=viewer, username=ADMIN, is_cluster_admin=True)
+    if (is_new or is_chosen) and not user.check_password(password):
+        _warn_if_weak(password, user)
+        user.set_password(password)
+        user.save(update_fields=["password"])
+        record(actor=viewer, action="user.set_password", obj=user)
+    return {ADMIN: password} if is_new and not is_chosen else {}
+
+
+def _warn_if_weak(password: str, user: User) -> None:
+    try:
+        validate_password(password, user)
+    except ValidationError as error:
+        print(f"warning: the admin's password is weak: {' '.join(error.messages)}")

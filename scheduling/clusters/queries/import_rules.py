@@ -1,10 +1,10 @@
-"""Import rules for pages, REST and importers."""
+"""Import rules and priority classes for pages, REST and importers."""
 
 from dataclasses import dataclass
 
 from django.db.models import Q
 
-from scheduling.clusters.models import ImportRule, VirtualCluster
+from scheduling.clusters.models import ImportRule, PriorityClass, VirtualCluster
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
@@ -47,4 +47,30 @@ def list_import_rules(viewer: Viewer) -> tuple[ImportRuleRow, ...]:
             opportunistic=row.is_opportunistic,
         )
         for row in rows
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityClassRow:
+    id: int
+    name: str
+    value: int
+    note: str
+    is_default: bool
+    version: int
+
+
+def list_priority_classes(viewer: Viewer) -> tuple[PriorityClassRow, ...]:
+    """Return all priority classes, the highest first, in one query."""
+    viewer.require(Permission.VIEW_CLUSTER, what="the priority classes")
+    return tuple(
+        PriorityClassRow(
+            id=row.pk,
+            name=row.name,
+            value=row.value,
+            note=row.note,
+            is_default=row.is_default,
+            version=row.version,
+        )
+        for row in PriorityClass.objects.order_by("-value", "name")
     )

@@ -6,8 +6,7 @@
 
 from typing import Final
 
-from scheduling.core.messages.clusters import CLUSTERS
-from scheduling.core.messages.hardware import CONDITIONS
+from scheduling.core.messages.clusters import CLUSTERS, CONDITIONS
 from scheduling.core.messages.jobs import CHANGES, EVENTS, JOBS, WORDS
 from scheduling.core.messages.lookups import LOOKUPS
 from scheduling.core.messages.notices import NOTICES

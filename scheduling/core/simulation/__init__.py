@@ -3,7 +3,7 @@
 from scheduling.core.simulation.cluster import SimulatedCluster, SimulationSettings
 from scheduling.core.simulation.events import ClusterChange, HealthChange, QueueChange
 from scheduling.core.simulation.jobs import Overhead
-from scheduling.core.simulation.record import SimulationRecord
+from scheduling.core.simulation.results import SimulationRecord
 from scheduling.core.simulation.speedup import ModelSpeedup, proportional
 
 __all__ = [

@@ -14,10 +14,12 @@ from scheduling.core.policies import make_policy
 from scheduling.core.policies.base import TimeLimit
 from scheduling.core.round.decide import decide
 from scheduling.core.round.policy_answers import MakePolicy, is_plain
-from scheduling.core.simulation.clock import ClockEvent, EventClock, EventKind
 from scheduling.core.simulation.events import (
+    ClockEvent,
     ClusterChange,
     Event,
+    EventClock,
+    EventKind,
     HealthChange,
     changed_vcs,
     with_owners,
@@ -31,7 +33,7 @@ from scheduling.core.simulation.held_devices import (
 )
 from scheduling.core.simulation.job_table import JobTable, Remaining
 from scheduling.core.simulation.jobs import NO_OVERHEAD, Overhead
-from scheduling.core.simulation.record import SimulationRecord
+from scheduling.core.simulation.results import SimulationRecord
 from scheduling.core.simulation.speedup import Speedup, proportional
 from scheduling.core.values import (
     ClusterSnapshot,

@@ -12,11 +12,11 @@ from scheduling.core.round.decision_cache import DecisionCache
 from scheduling.core.round.engine_setup import engine_for
 from scheduling.core.round.gang_requests import group_name, parts_of
 from scheduling.core.round.gates import next_opening
-from scheduling.core.simulation.clock import EventClock, EventKind
+from scheduling.core.simulation.events import EventClock, EventKind
 from scheduling.core.simulation.facts import after_restart, after_run, while_running
 from scheduling.core.simulation.held_devices import rebound, release, shape_of
 from scheduling.core.simulation.jobs import JobProgress, Overhead
-from scheduling.core.simulation.record import SimulationRecord
+from scheduling.core.simulation.results import SimulationRecord
 from scheduling.core.simulation.speedup import HeldShape, Speedup, proportional
 from scheduling.core.values import (
     ClusterSnapshot,

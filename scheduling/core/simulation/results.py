@@ -2,12 +2,14 @@
 
 import math
 from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
+from scheduling.core.reasons import Reason
 from scheduling.core.workloads.clusters import SimCluster
 
 _HOUR = 3600.0
@@ -215,3 +217,32 @@ def _percentile(values: "np.ndarray[Any, np.dtype[np.float64]]", q: float) -> fl
 
 def _rounded(value: Any) -> float:
     return round(float(value), 6)
+
+
+@dataclass(slots=True, kw_only=True)
+class SimulationRecord:
+    """Results of a simulation by job ID; times are on the clock of the snapshot, in seconds.
+
+    Attributes:
+        starts: first start.
+        ends: end of the work.
+        preemptions: notices to leave for other jobs or for another size.
+        restarts: starts after the first one.
+        failures: interruptions by failed or removed nodes.
+        lost: seconds of work at the requested size that failures discarded.
+        device_seconds: seconds with devices, multiplied by their number.
+        rejections: reasons of jobs that their policies rejected.
+        faults: faults of policies, in the order of rounds.
+        rounds: number of decisions.
+    """
+
+    starts: dict[int, float] = field(default_factory=dict)
+    ends: dict[int, float] = field(default_factory=dict)
+    preemptions: Counter[int] = field(default_factory=Counter)
+    restarts: Counter[int] = field(default_factory=Counter)
+    failures: Counter[int] = field(default_factory=Counter)
+    lost: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    device_seconds: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    rejections: dict[int, Reason] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    rounds: int = 0

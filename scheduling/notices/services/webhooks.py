@@ -22,7 +22,7 @@ from scheduling.core.notices import (
     NoticeEvent,
     uid_of,
 )
-from scheduling.notices.models import LONGEST_URL, Delivery, Webhook
+from scheduling.notices.models import LONGEST_URL, Delivery, NotificationPreference, Webhook
 from scheduling.notices.services.addresses import Network, refusal
 from scheduling.secrets import seal
 from tenants.audit import changed, record
@@ -316,3 +316,41 @@ def _fault(name: str, value: object, remedy: str) -> FieldError:
         message=sentence("not-field-of-hook", name=plain(WORDS.get(name, name))),
         remedy=remedy,
     )
+
+
+@transaction.atomic
+def set_mail_events(*, viewer: Viewer, events: Sequence[str]) -> tuple[str, ...]:
+    """Set the events that the viewer gets by mail; an empty set is valid.
+
+    Raises:
+        ForbiddenError: the viewer is not a person.
+        InvalidError: an event is unknown.
+    """
+    if viewer.user_id is None:
+        raise ForbiddenError(sentence("only-users-get-mail"), remedy=sentence("sign-in-as-user"))
+    InvalidError.raise_if(
+        FieldError(
+            field="mail",
+            value=event,
+            message=sentence("no-such-event"),
+            remedy=sentence("give-some-of", names=", ".join(CHOSEN_EVENTS)),
+        )
+        for event in events
+        if event not in CHOSEN_EVENTS
+    )
+    chosen = tuple(sorted(set(events)))
+    row = NotificationPreference.objects.filter(user=viewer.user_id).first()
+    before = {} if row is None else {"mail": row.mail}
+    row, _ = NotificationPreference.objects.update_or_create(
+        user_id=viewer.user_id, defaults={"mail": list(chosen)}
+    )
+    if before != {"mail": list(chosen)}:
+        record(
+            actor=viewer,
+            action="notifications.update",
+            obj=row,
+            object_name=viewer.username,
+            before=before,
+            after={"mail": list(chosen)},
+        )
+    return chosen

@@ -3,7 +3,7 @@
 import pytest
 
 from scheduling.clusters.models import PriorityClass
-from scheduling.clusters.queries.priority_classes import list_priority_classes
+from scheduling.clusters.queries.import_rules import list_priority_classes
 from scheduling.clusters.services.priority_classes import (
     create_priority_class,
     delete_priority_class,

@@ -16,7 +16,7 @@ from scheduling.notices.models import Delivery, DeliveryState, Notice, Webhook
 from scheduling.notices.queries import deliveries_for
 from scheduling.notices.services import deliveries, outbox, quotas, webhooks
 from scheduling.notices.services.deliveries import Outcome
-from scheduling.notices.services.preferences import set_mail_events
+from scheduling.notices.services.webhooks import set_mail_events
 from scheduling.runs.services.stopping import preempt_job
 from tenants.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from tenants.models import AuditEntry, Membership, Tenant, User

@@ -18,7 +18,7 @@ from tenants.viewers import Viewer
 from tests.support.fake_transport import FakeNode
 from tests.workers.node_service.conftest import World, wait_for
 from workers.node_service import handover
-from workers.services.preparations import last_saved
+from workers.services.preparation_inputs import last_saved
 from workers.transports.base import Saved
 
 STATE = b"all that was learnt"

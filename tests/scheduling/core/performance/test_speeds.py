@@ -2,8 +2,7 @@
 
 import pytest
 
-from scheduling.core.performance.live import LiveModel
-from scheduling.core.performance.speeds import relative_speeds
+from scheduling.core.performance.live import LiveModel, relative_speeds
 from scheduling.core.policy_interface import Shape
 from scheduling.core.values import JobFacts, RunObservation
 from tests.strategies.policy_views import make_job

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scheduling.common.canonical_json import canonical_json
 from scheduling.core.cells import CellEngine
 from scheduling.core.jobspec import Demand
-from scheduling.core.promises.audit import audit
+from scheduling.core.promises.audit import PromiseReport, audit
 from scheduling.core.promises.export import (
     OTHERS,
     AuditedJob,
@@ -25,7 +25,6 @@ from scheduling.core.promises.export import (
     read_export,
 )
 from scheduling.core.promises.figures import Cause, Verdict
-from scheduling.core.promises.report import PromiseReport
 from scheduling.core.round.decide import decide
 from scheduling.core.simulation import ClusterChange
 from scheduling.core.values import HeldLeaf

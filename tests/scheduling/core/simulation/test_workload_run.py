@@ -14,11 +14,10 @@ from scheduling.core.policies.base import rigid_alloc
 from scheduling.core.policy_interface import Alloc, Kind, Part, Plan, Scale
 from scheduling.core.round.decide import decide
 from scheduling.core.simulation import HealthChange
-from scheduling.core.simulation.faults import node_faults
 from scheduling.core.simulation.job_table import RETRY_SECONDS
 from scheduling.core.simulation.setups import Conditions, Setup
 from scheduling.core.simulation.workload_jobs import workload_jobs
-from scheduling.core.simulation.workload_run import WorkloadRun, run_workload
+from scheduling.core.simulation.workload_run import WorkloadRun, node_faults, run_workload
 from scheduling.core.workloads.clusters import read_cluster
 from scheduling.core.workloads.traces import Knowledge, Trace, TraceJob
 from tests.factories.policies import Says
