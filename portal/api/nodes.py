@@ -32,7 +32,7 @@ from tenants.clock import database_now
 from tenants.errors import ConflictError, InvalidError, StaleEditError
 from tenants.roles import Permission
 from workers.conf import worker_settings
-from workers.transports.base import UnreachableError
+from workers.transports.base import UnreachableNodeError
 from workers.transports.hostkeys import fetch_host_key, fingerprint
 
 KEY_SECONDS: Final = 10.0
@@ -273,7 +273,7 @@ def confirmed_key(host: str, port: int, confirmed: str | None) -> str:
     """
     try:
         line = asyncio.run(fetch_host_key(host, port, seconds=KEY_SECONDS))
-    except UnreachableError as error:
+    except UnreachableNodeError as error:
         raise NodeUnreachableError(
             f"No SSH server responds there: {error}.",
             field="host",

@@ -6,7 +6,7 @@ from typing import Final
 
 from django.http import HttpRequest
 
-from portal.web.components.bars import RoundTick
+from scheduling.rounds.queries import RoundTick
 from tenants.announcements import AnnouncementRow
 
 ATTRIBUTE: Final = "tessera_frame"

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from portal.web.components.bars import RoundTick, VcBarUse
+from portal.web.components.bars import VcBarUse
 from portal.web.components.history import Held, Mark, StateSpan, history
 from portal.web.components.mapvalues import DeviceNow, MapCell, MapNode, MapOccupant
 from portal.web.components.placement import placement
@@ -17,6 +17,7 @@ from portal.web.components.states import JOB_STATES, NODE_STATES
 from portal.web.components.stats import Stat
 from portal.web.devicemap import device_map, node_tiles
 from portal.web.frame import Frame, set_frame
+from scheduling.rounds.queries import RoundTick
 from tenants.clock import estimated_now
 
 TENANTS: Final = ("vision", "language")

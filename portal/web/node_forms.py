@@ -20,7 +20,7 @@ from tenants.errors import DomainError, InvalidError, StaleEditError
 from tenants.roles import Permission
 from tessera.job_networks import AUTO, ISOLATED, SHARED
 from workers.conf import worker_settings
-from workers.transports.base import UnreachableError
+from workers.transports.base import UnreachableNodeError
 from workers.transports.hostkeys import fetch_host_key
 
 FETCH_SECONDS = 8.0
@@ -196,7 +196,7 @@ def _key_shown(form: AddForm) -> str:
         return ""
     try:
         return async_to_sync(fetch_host_key)(values["host"], values["port"], seconds=FETCH_SECONDS)
-    except UnreachableError as error:
+    except UnreachableNodeError as error:
         form.add_error(
             "host",
             gettext(

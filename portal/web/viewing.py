@@ -26,7 +26,6 @@ from portal.api.errors import problem
 from portal.i18n import Name
 from portal.web import errors
 from portal.web.components import words
-from portal.web.components.bars import RoundTick
 from portal.web.errors import failing_sentences
 from portal.web.frame import Frame, set_frame
 from scheduling.clusters.queries.cluster import at_a_glance
@@ -177,18 +176,15 @@ def frame_of(viewer: Viewer, now: datetime) -> Frame:
     """Load the facts of the frame in three queries."""
     glance = at_a_glance(viewer)
     seconds = settings.TESSERA.round_seconds
-    pulse = ticker(viewer, now=now, round_seconds=seconds)
+    rounds = ticker(viewer, now=now, round_seconds=seconds)
     hidden = frozenset() if viewer.can_somewhere(Permission.READ_AUDIT) else {"audit"}
     return Frame(
         scope=_scope(viewer),
         counts={"jobs": glance.live_jobs},
         flags={"nodes": glance.nodes_in_trouble} if glance.nodes_in_trouble else {},
         hidden=frozenset(hidden),
-        rounds=tuple(
-            RoundTick(number=tick.number, seconds=tick.duration_ms / 1000, policy=tick.policy)
-            for tick in pulse.ticks
-        ),
-        round_age_seconds=pulse.age_seconds,
+        rounds=rounds.ticks,
+        round_age_seconds=rounds.age_seconds,
         round_seconds=seconds,
         announcements=announcements_now(viewer, now=now),
         may_announce=viewer.can(Permission.ANNOUNCE),

@@ -9,18 +9,12 @@ from django.db.models import F
 
 from scheduling.core.messages import sentence
 from tenants.errors import FieldError, StaleEditError
+from tenants.services import Unchanged
 from tessera.messages import plain
 
 REASON_LENGTH: Final = 500
 MOST_LABELS: Final = 32
 _LABEL_KEY: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
-
-
-class Unchanged:
-    """The type of ``UNCHANGED``: an argument that leaves its field as it is."""
-
-
-UNCHANGED: Final = Unchanged()
 
 
 def given(**values: object) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from scheduling.compat.messages import phrase
-from scheduling.compat.reading import Report
+from scheduling.compat.reading import ParseReport
 from scheduling.core.jobspec.errors import DocumentPlace
 
 DEFAULT_CLUSTER: Final = "default"
@@ -68,7 +68,7 @@ class Named:
 
 
 def cluster_and_priority(
-    context: Context, named: Iterable[Named], report: Report
+    context: Context, named: Iterable[Named], report: ParseReport
 ) -> dict[str, Any]:
     """Return virtual cluster, priority and class of a job, from rules, names or defaults.
 
@@ -100,7 +100,7 @@ def cluster_and_priority(
     return {"virtual_cluster": cluster or _left(context, tenant, report), **chosen}
 
 
-def _unknown(each: Named, report: Report) -> None:
+def _unknown(each: Named, report: ParseReport) -> None:
     if each.kind == "qos":
         words = phrase("import-no-rule-for-priority", kind=each.kind, name=each.name)
     elif each.kind == "priority":
@@ -110,7 +110,7 @@ def _unknown(each: Named, report: Report) -> None:
     report.leave_out(each.place, each.name, words, needed=each.kind != "infra")
 
 
-def _left(context: Context, tenant: str, report: Report) -> str:
+def _left(context: Context, tenant: str, report: ParseReport) -> str:
     """Return the virtual cluster of a job that does not name one, with a warning."""
     mine = sorted(
         name for name, owner in context.clusters.items() if not tenant or owner == tenant

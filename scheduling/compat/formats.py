@@ -7,7 +7,7 @@ from typing import Final
 from scheduling.compat.context import Context
 from scheduling.compat.dstack.job import DSTACK
 from scheduling.compat.hived.messages import TABLE as HIVED_MESSAGES
-from scheduling.compat.importer import Gang, Importer, Member
+from scheduling.compat.importer import GangNames, Importer, Member
 from scheduling.compat.messages import Messages
 from scheduling.compat.openpai.job import OPENPAI
 from scheduling.compat.result import Imported
@@ -62,7 +62,7 @@ def import_text(
     return IMPORTERS[name].read(text, context or Context(), content_type)
 
 
-def foreign_variables(gang: Gang, member: Member, *, has_gpus: bool) -> dict[str, str]:
+def foreign_variables(gang: GangNames, member: Member, *, has_gpus: bool) -> dict[str, str]:
     """Return the environment variables of the system in ``compat.format``; empty without one.
 
     Args:

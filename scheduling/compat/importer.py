@@ -39,7 +39,7 @@ class Member(Protocol):
         """Return its ports by label."""
 
 
-class Gang(Protocol):
+class GangNames(Protocol):
     """The common properties of all members of an attempt."""
 
     @property
@@ -115,4 +115,4 @@ class Importer:
     aliases: tuple[str, ...] = ()
     rule_kinds: Mapping[str, str] = field(default_factory=dict)
     compat_format: str = ""
-    variables: Callable[[Gang, Member, bool], dict[str, str]] = lambda _gang, _member, _gpus: {}
+    variables: Callable[[GangNames, Member, bool], dict[str, str]] = lambda *_: {}

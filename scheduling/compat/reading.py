@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ParseReport:
     """Errors and remarks collected while a document is parsed."""
 
     errors: list[Any] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Report:
 class Section:
     """One object of the document, from which an importer removes the keys that it uses."""
 
-    def __init__(self, value: object, place: DocumentPlace, report: Report) -> None:
+    def __init__(self, value: object, place: DocumentPlace, report: ParseReport) -> None:
         self.place = place
         self.report = report
         self._left: dict[Any, Any] = {}

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from scheduling.compat.messages import phrase
-from scheduling.compat.reading import Report, Section
+from scheduling.compat.reading import ParseReport, Section
 from scheduling.core.jobspec.errors import DocumentPlace, RefusalError, kind_of
 from scheduling.core.jobspec.scalars import MIB, TIB
 from tessera.storage import STORAGE_NAME, mount_problem
@@ -35,7 +35,7 @@ def read_secrets(names: list[str]) -> str:
 _SCHEME: Final = re.compile(r"(?:docker|dockerd|podman|enroot)://|docker:(?!//)")
 
 
-def read_image(text: str, place: DocumentPlace, report: Report) -> str | None:
+def read_image(text: str, place: DocumentPlace, report: ParseReport) -> str | None:
     """Return an image name for container engines; None for a file or another kind of image.
 
     Args:
@@ -56,7 +56,7 @@ def read_image(text: str, place: DocumentPlace, report: Report) -> str | None:
 
 
 def read_storage(
-    name: object, mount: str | None, place: DocumentPlace, report: Report
+    name: object, mount: str | None, place: DocumentPlace, report: ParseReport
 ) -> list[dict[str, Any]]:
     """Return the storage with a foreign name and mount point; empty if it has no counterpart.
 
@@ -205,7 +205,7 @@ def _listed(section: Section, key: str) -> list[tuple[str, Any, DocumentPlace]]:
     return pairs
 
 
-def report_references(text: str, place: DocumentPlace, report: Report) -> None:
+def report_references(text: str, place: DocumentPlace, report: ParseReport) -> None:
     """Report references that the server of the other system would have replaced."""
     for found in dict.fromkeys(_REFERENCE.findall(text)):
         words = phrase("import-server-reference")

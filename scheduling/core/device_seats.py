@@ -9,7 +9,7 @@ from tessera.inventory import Device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class DeviceSeat:
     """A leaf of a node's cell, and the device that it had so far.
 
     Attributes:
@@ -45,7 +45,7 @@ class Seated:
     is_consistent: bool
 
 
-def seat_devices(seats: Sequence[Seat], devices: Sequence[Device]) -> Seated:
+def seat_devices(seats: Sequence[DeviceSeat], devices: Sequence[Device]) -> Seated:
     """Assign each device to a leaf.
 
     A device keeps its leaf wherever the driver lists it, so a device that disappears, moves or is
@@ -73,29 +73,29 @@ def without_shared_uuids(devices: Sequence[Device]) -> list[Device]:
     return [replace(d, uuid="") if d.uuid and shared[d.uuid] > 1 else d for d in devices]
 
 
-Matches = Callable[[Seat, Device], bool]
+Matches = Callable[[DeviceSeat, Device], bool]
 
 
-def _same_uuid(seat: Seat, device: Device) -> bool:
+def _same_uuid(seat: DeviceSeat, device: Device) -> bool:
     return bool(device.uuid) and seat.uuid == device.uuid
 
 
-def _same_address(seat: Seat, device: Device) -> bool:
+def _same_address(seat: DeviceSeat, device: Device) -> bool:
     return bool(device.pci_address) and seat.pci_address == device.pci_address
 
 
-def _same_board(seat: Seat, device: Device) -> bool:
+def _same_board(seat: DeviceSeat, device: Device) -> bool:
     """Return whether the address identifies the device, since one UUID is unknown."""
     return _same_address(seat, device) and not (seat.uuid and device.uuid)
 
 
-def _same_index(seat: Seat, device: Device) -> bool:
+def _same_index(seat: DeviceSeat, device: Device) -> bool:
     """Return whether only the index can identify the device."""
     is_plain = not device.uuid and not device.pci_address
     return seat.number == device.index and (is_plain or not (seat.uuid or seat.pci_address))
 
 
-def _same_place(seat: Seat, device: Device) -> bool:
+def _same_place(seat: DeviceSeat, device: Device) -> bool:
     """Return whether a device of the leaf's model is at the bus address of the leaf."""
     return _same_address(seat, device) and seat.model in {"", device.type}
 
@@ -105,7 +105,7 @@ _BY_PLACE: tuple[Matches, ...] = (_same_place, *_BY_IDENTITY)
 
 
 def _assigned(
-    seats: Sequence[Seat], devices: Sequence[Device], ways: Iterable[Matches]
+    seats: Sequence[DeviceSeat], devices: Sequence[Device], ways: Iterable[Matches]
 ) -> list[int | None]:
     free = {seat.number: seat for seat in seats}
     numbers: list[int | None] = [None] * len(devices)
@@ -123,10 +123,10 @@ def _assigned(
 
 
 def _seat_newcomers(
-    seats: Sequence[Seat],
+    seats: Sequence[DeviceSeat],
     devices: Sequence[Device],
     numbers: list[int | None],
-    free: dict[int, Seat],
+    free: dict[int, DeviceSeat],
 ) -> None:
     """Give devices that the node did not have the leaves of missing ones, or new numbers."""
     cells = {seat.number: seat.cells for seat in seats}
@@ -159,7 +159,7 @@ def _seat_newcomers(
 
 
 def _moves(
-    seats: Sequence[Seat], devices: Sequence[Device], numbers: Sequence[int | None]
+    seats: Sequence[DeviceSeat], devices: Sequence[Device], numbers: Sequence[int | None]
 ) -> dict[int, int]:
     """Return the new leaf of each known device that changes its leaf, missing ones included.
 
@@ -181,7 +181,7 @@ def _moves(
 
 
 def _is_consistent(
-    seats: Sequence[Seat], devices: Sequence[Device], numbers: Sequence[int | None]
+    seats: Sequence[DeviceSeat], devices: Sequence[Device], numbers: Sequence[int | None]
 ) -> bool:
     """Return whether each level of the leaves groups the devices as a level of the report does.
 

@@ -55,9 +55,11 @@ class RoundRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundTick:
+    """A committed round: its number, its duration in seconds, and the policy or policies."""
+
     number: int
-    duration_ms: float
-    policy: str
+    seconds: float
+    policy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,18 +67,13 @@ class Ticker:
     """The last rounds, the newest at the end.
 
     Attributes:
-        policy: policy of the newest round; ``3 policies`` if they differ.
         age_seconds: time since the newest round; None before the first.
-        pulse: late after 2 intervals, stopped after 3 intervals.
+        health: late after 2 intervals, stopped after 3 intervals.
     """
 
     ticks: tuple[RoundTick, ...]
-    number: int
-    duration_ms: float
-    policy: str
-    at: datetime | None
     age_seconds: float | None
-    pulse: RoundHealth
+    health: RoundHealth
 
 
 def recent_rounds(
@@ -114,23 +111,19 @@ def ticker(viewer: Viewer, *, now: datetime, round_seconds: float) -> Ticker:
         )[:TICKER_ROUNDS]
     )
     ticks = tuple(
-        RoundTick(number=number, duration_ms=duration, policy=policy_words(policies))
+        RoundTick(number=number, seconds=duration / 1000, policy=policy_words(policies))
         for number, duration, policies, _ in reversed(newest)
     )
     at = newest[0][3] if newest else None
     age = max((now - at).total_seconds(), 0.0) if at else None
     return Ticker(
         ticks=ticks,
-        number=ticks[-1].number if ticks else 0,
-        duration_ms=ticks[-1].duration_ms if ticks else 0.0,
-        policy=ticks[-1].policy if ticks else "",
-        at=at,
         age_seconds=age,
-        pulse=pulse_of(age, round_seconds),
+        health=round_health(age, round_seconds),
     )
 
 
-def pulse_of(age_seconds: float | None, round_seconds: float) -> RoundHealth:
+def round_health(age_seconds: float | None, round_seconds: float) -> RoundHealth:
     """Return the health of rounds by the age of the newest one; no round counts as stopped."""
     if age_seconds is None or age_seconds > STOPPED_INTERVALS * round_seconds:
         return RoundHealth.STOPPED

@@ -189,7 +189,7 @@ BASE: Final[Mapping[str, Template]] = {
 }
 
 
-class Language(Protocol):
+class Renderer(Protocol):
     """Source of rendered texts."""
 
     def text(self, one: str, context: str = "") -> str:
@@ -292,7 +292,7 @@ class Table(Mapping[str, Template]):
         return Sentence(self.english(found), found)
 
 
-def render(message: Message, templates: Mapping[str, Template], language: Language) -> str:
+def render(message: Message, templates: Mapping[str, Template], language: Renderer) -> str:
     """Return the text of a message in a language.
 
     A sentence that begins with a nested phrase begins with a capital letter.
@@ -323,7 +323,7 @@ def render(message: Message, templates: Mapping[str, Template], language: Langua
     return words[:1].upper() + words[1:]
 
 
-def _words(value: Parameter, templates: Mapping[str, Template], language: Language) -> str:
+def _words(value: Parameter, templates: Mapping[str, Template], language: Renderer) -> str:
     if isinstance(value, Sentence):
         # Maybe of another room, whose table is also available only at the edge.
         return value.text if language is ENGLISH else render(value.message, templates, language)

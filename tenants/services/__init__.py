@@ -10,6 +10,7 @@ from tenants.services.forms import FormSentError, act_once, prune_forms
 from tenants.services.members import (
     UNCHANGED,
     LastLeadError,
+    Unchanged,
     add_member,
     remove_member,
     update_member,
@@ -54,6 +55,7 @@ __all__ = [
     "IssuedLink",
     "IssuedToken",
     "LastLeadError",
+    "Unchanged",
     "act_once",
     "add_member",
     "archive_tenant",

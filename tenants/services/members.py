@@ -7,7 +7,7 @@ that no team locks itself out by mistake and a team whose lead left can still be
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final
 
 from django.db import IntegrityError, transaction
 from django.db.models import F
@@ -32,7 +32,7 @@ EMPTY: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 class Unchanged(Enum):
-    """Marker for "leave unchanged" where None is a value."""
+    """The type of ``UNCHANGED``: an argument that leaves its field as it is."""
 
     UNCHANGED = "unchanged"
 
@@ -108,8 +108,8 @@ def update_member(
     *,
     viewer: Viewer,
     membership_id: int,
-    role: str | Literal[Unchanged.UNCHANGED] = UNCHANGED,
-    max_devices: int | Literal[Unchanged.UNCHANGED] | None = UNCHANGED,
+    role: str | Unchanged = UNCHANGED,
+    max_devices: int | Unchanged | None = UNCHANGED,
     expected_version: int | None = None,
 ) -> Membership:
     """Change a member's role, cap, or both in one edit.

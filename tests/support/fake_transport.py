@@ -24,7 +24,7 @@ from workers.transports.base import (
     PrepareError,
     RefusedError,
     Saved,
-    UnreachableError,
+    UnreachableNodeError,
 )
 
 
@@ -78,7 +78,7 @@ class FakeNode:
     def drop_connections(self) -> None:
         """Cut every line."""
         for session in list(self.sessions):
-            session.cut(UnreachableError("the network is gone"))
+            session.cut(UnreachableNodeError("the network is gone"))
 
     def finish(
         self,
@@ -146,14 +146,14 @@ class FakeTransport:
         self._node = node
         self._news: dict[tuple[str, str], NodeEvent] = {}
         self._something = asyncio.Event()
-        self._ended: UnreachableError | None = UnreachableError("there is no connection")
+        self._ended: UnreachableNodeError | None = UnreachableNodeError("there is no connection")
         self.heard_at: float | None = None
 
     async def open(self) -> NodeHello:
         if self._node.reply_seconds:
             await asyncio.sleep(self._node.reply_seconds)
         if not self._node.reachable:
-            raise UnreachableError("nobody answers")
+            raise UnreachableNodeError("nobody answers")
         self._ended = None
         self.heard_at = time.monotonic()
         self._node.sessions.append(self)
@@ -173,7 +173,7 @@ class FakeTransport:
         )
 
     async def close(self) -> None:
-        self.cut(UnreachableError("the connection was closed"))
+        self.cut(UnreachableNodeError("the connection was closed"))
 
     @property
     def clock(self) -> NodeClock | None:
@@ -323,7 +323,7 @@ class FakeTransport:
         self._news[type(event).__name__, event.run_id] = event
         self._something.set()
 
-    def cut(self, error: UnreachableError) -> None:
+    def cut(self, error: UnreachableNodeError) -> None:
         """The line is gone."""
         self._ended = error
         self._something.set()

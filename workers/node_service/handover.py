@@ -17,7 +17,7 @@ from workers.services.training_events import (
     TrainingEvent,
     plain,
 )
-from workers.transports.base import LastSaved, RefusedError, Saved, Transport, UnreachableError
+from workers.transports.base import LastSaved, RefusedError, Saved, Transport, UnreachableNodeError
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ async def bring(*, service: Service, line: Transport, rank: MemberRef, last: Las
     training does not wait for a node that may never respond.
 
     Raises:
-        UnreachableError: the node behind ``line`` is gone.
+        UnreachableNodeError: the node behind ``line`` is gone.
     """
     try:
         here = await line.saved(service.settings.installation, str(rank.job_id))
@@ -107,7 +107,7 @@ class _Move:
     async def _found(self, source: Transport, before: str) -> Saved | None:
         try:
             return await source.saved(*self._job, before=before)
-        except (UnreachableError, RefusedError) as error:
+        except (UnreachableNodeError, RefusedError) as error:
             raise HandoverError(str(error)) from error
 
     async def _send(self, source: Transport, saved: Saved) -> None:
@@ -129,7 +129,7 @@ class _Move:
             await self._look()
             try:
                 piece = await source.read_saved(*self._job, name=saved.name, offset=at)
-            except (UnreachableError, RefusedError) as error:
+            except (UnreachableNodeError, RefusedError) as error:
                 raise HandoverError(str(error)) from error
             if not piece:
                 return  # it is shorter than in its manifest: the hash will not match

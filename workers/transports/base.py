@@ -17,15 +17,15 @@ class TransportError(Exception):
     """A failure between the control plane and a node; the message has the cause."""
 
 
-class UnreachableError(TransportError):
+class UnreachableNodeError(TransportError):
     """The node does not respond, or its connection broke. The state of its runs is unknown."""
 
 
-class HostKeyError(UnreachableError):
+class HostKeyError(UnreachableNodeError):
     """The node's host key is not the pinned one; nothing was sent to it."""
 
 
-class MisbehavedError(UnreachableError):
+class MisbehavedError(UnreachableNodeError):
     """The node violated the protocol; the session was ended."""
 
 
@@ -193,7 +193,7 @@ NodeEvent: TypeAlias = RunStatus | Grew
 
 
 class Transport(Protocol):
-    """The connection to one node. Every method may raise ``UnreachableError``."""
+    """The connection to one node. Every method may raise ``UnreachableNodeError``."""
 
     @property
     def clock(self) -> NodeClock | None:

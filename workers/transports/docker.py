@@ -27,7 +27,7 @@ from workers.transports.base import (
     Preparation,
     PrepareError,
     RefusedError,
-    UnreachableError,
+    UnreachableNodeError,
 )
 from workers.transports.container_accounts import add_account, check_own_user
 from workers.transports.container_config import (
@@ -122,14 +122,14 @@ class DockerTransport(SshTransport):
         def tell(run_id: str, text: str) -> None:
             # The engine's calls run in threads, and the receiver belongs to the loop.
             if is_abandoned.is_set():
-                raise UnreachableError("the pull was abandoned")
+                raise UnreachableNodeError("the pull was abandoned")
             loop.call_soon_threadsafe(self._progress, run_id, text)
 
         ref = container_ref(preparation.run, self._socket_on_node, preparation.container.settings)
         run = replace(preparation.run, container=ref)
         hello = self.hello
         if hello is None:
-            raise UnreachableError("no connection to the node")
+            raise UnreachableNodeError("no connection to the node")
         try:
             image = await self._call(obtain, engine, run.run_id, preparation.container, tell)
             reply = await self._prepare_run(replace(preparation, run=run))
@@ -166,14 +166,16 @@ class DockerTransport(SshTransport):
         try:
             await self._open_connection().forward_local_path(str(here), self._socket_on_node)
         except (OSError, asyncssh.Error) as error:
-            raise UnreachableError(f"the engine's socket cannot be forwarded: {error}") from error
+            raise UnreachableNodeError(
+                f"the engine's socket cannot be forwarded: {error}"
+            ) from error
         self._threads = ThreadPoolExecutor(ENGINE_THREADS, thread_name_prefix="engine")
         return await self._call(_connect, here)
 
     async def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a blocking call to the engine in a thread, with errors of this package."""
         if self._threads is None:
-            raise UnreachableError("no connection to the node")
+            raise UnreachableNodeError("no connection to the node")
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._threads, lambda: function(*args, **kwargs))
@@ -185,7 +187,9 @@ class DockerTransport(SshTransport):
                 protocol.NODE,
             ) from error
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
-            raise UnreachableError(f"the container engine does not respond: {error}") from error
+            raise UnreachableNodeError(
+                f"the container engine does not respond: {error}"
+            ) from error
 
     async def _has_engine(self) -> bool:
         if not self._socket_on_node and not self._asked_for_engine:

@@ -6,7 +6,7 @@ from typing import Any
 
 import asyncssh
 
-from workers.transports.base import HostKeyError, UnreachableError
+from workers.transports.base import HostKeyError, UnreachableNodeError
 
 
 def fingerprint(public_key: str) -> str:
@@ -25,17 +25,17 @@ async def fetch_host_key(host: str, port: int, *, seconds: float = 10.0) -> str:
     """Return the public key of a node as one line without comment; it is not trusted yet.
 
     Raises:
-        UnreachableError: no response, or not SSH; the message omits the address.
+        UnreachableNodeError: no response, or not SSH; the message omits the address.
     """
     try:
         async with asyncio.timeout(seconds):
             key = await asyncssh.get_server_host_key(host, port, config=None)
     except TimeoutError:
-        raise UnreachableError(f"no response within {seconds:g} s") from None
+        raise UnreachableNodeError(f"no response within {seconds:g} s") from None
     except (OSError, asyncssh.Error) as error:
-        raise UnreachableError(_cause(error)) from error
+        raise UnreachableNodeError(_cause(error)) from error
     if key is None:
-        raise UnreachableError("it presents no host key")
+        raise UnreachableNodeError("it presents no host key")
     return " ".join(key.export_public_key("openssh").decode("ascii").split()[:2])
 
 

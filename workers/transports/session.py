@@ -15,7 +15,7 @@ from workers.transports.base import (
     NodeEvent,
     RefusedError,
     TransportError,
-    UnreachableError,
+    UnreachableNodeError,
 )
 
 MOST_RUNS_WITH_NEWS: Final = 20_000
@@ -107,7 +107,7 @@ class ServeSession:
 
         Raises:
             RefusedError: the node has refused.
-            UnreachableError: no reply came in time, or the connection broke.
+            UnreachableNodeError: no reply came in time, or the connection broke.
         """
         seconds = self._request_seconds if patience is None else patience
         number, self._next_id = self._next_id, self._next_id + 1
@@ -122,7 +122,7 @@ class ServeSession:
             async with asyncio.timeout(seconds):
                 return await self._ask(number, line)
         except TimeoutError:
-            raise UnreachableError(f"no reply to {operation} within {seconds:g} s") from None
+            raise UnreachableNodeError(f"no reply to {operation} within {seconds:g} s") from None
         finally:
             self._waiting.pop(number, None)
             self._asked.pop(number, None)
@@ -148,7 +148,7 @@ class ServeSession:
         try:
             self._send(line)
         except OSError as error:
-            raise UnreachableError(f"the connection broke: {error}") from error
+            raise UnreachableNodeError(f"the connection broke: {error}") from error
         return await future
 
     def _take(self, message: protocol.Json) -> None:

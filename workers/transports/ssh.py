@@ -26,7 +26,7 @@ from workers.transports.base import (
     RefusedError,
     Saved,
     TransportError,
-    UnreachableError,
+    UnreachableNodeError,
 )
 from workers.transports.hostkeys import pinned
 from workers.transports.session import ServeSession
@@ -113,7 +113,7 @@ class SshTransport:
         connection, self._connection = self._connection, None
         session, self._session = self._session, None
         if session is not None:
-            session.end(UnreachableError("the connection was closed"))
+            session.end(UnreachableNodeError("the connection was closed"))
         if connection is not None:
             connection.abort()
 
@@ -264,7 +264,7 @@ class SshTransport:
 
     def _open_session(self) -> ServeSession:
         if self._session is None:
-            raise UnreachableError("no connection to the node")
+            raise UnreachableNodeError("no connection to the node")
         return self._session
 
     async def _connect(self) -> asyncssh.SSHClientConnection:
@@ -285,17 +285,17 @@ class SshTransport:
                     keepalive_count_max=3,
                 )
         except TimeoutError:
-            raise UnreachableError(
+            raise UnreachableNodeError(
                 f"{where} does not respond within {self._patience.connect:g} s"
             ) from None
         except asyncssh.HostKeyNotVerifiable:
             raise HostKeyError(f"{where} presents a host key other than the pinned one") from None
         except asyncssh.PermissionDenied:
-            raise UnreachableError(
+            raise UnreachableNodeError(
                 f"{where} rejects the control plane's key for user {address.user}"
             ) from None
         except (OSError, asyncssh.Error) as error:
-            raise UnreachableError(f"{where}: {error}") from error
+            raise UnreachableNodeError(f"{where}: {error}") from error
 
     async def _greet(self) -> NodeHello:
         """Start ``serve`` and read its greeting."""
@@ -305,17 +305,17 @@ class SshTransport:
             reply = await self._ask(
                 protocol.HELLO, patience=self._patience.connect, protocol=protocol.PROTOCOL_VERSION
             )
-        except UnreachableError as error:
+        except UnreachableNodeError as error:
             if line.exit_status is None:
                 raise
             if line.exit_status == 127:
-                raise UnreachableError("python3 is not installed on the node") from error
+                raise UnreachableNodeError("python3 is not installed on the node") from error
             raise _NotInstalledError(str(error)) from error
         except RefusedError as error:
-            raise UnreachableError(f"the node refused the greeting: {error}") from error
+            raise UnreachableNodeError(f"the node refused the greeting: {error}") from error
         hello = replies.checked(replies.read_hello, reply)
         if hello.protocol != protocol.PROTOCOL_VERSION:
-            raise UnreachableError(f"the node uses protocol {hello.protocol}")
+            raise UnreachableNodeError(f"the node uses protocol {hello.protocol}")
         return hello
 
     async def _start_serve(self) -> "_ServeChannel":
@@ -327,9 +327,9 @@ class SshTransport:
                     lambda: line, serve_command(self._bundle.sha256), encoding=None
                 )
         except TimeoutError:
-            raise UnreachableError("the node did not open a session in time") from None
+            raise UnreachableNodeError("the node did not open a session in time") from None
         except (OSError, asyncssh.Error) as error:
-            raise UnreachableError(f"no session on the node: {error}") from error
+            raise UnreachableNodeError(f"no session on the node: {error}") from error
         return line
 
     async def _install(self) -> None:
@@ -343,17 +343,19 @@ class SshTransport:
                     INSTALL_COMMAND, input=head + b"\n" + content, encoding=None
                 )
         except TimeoutError:
-            raise UnreachableError("the transfer of the bundle to the node timed out") from None
+            raise UnreachableNodeError(
+                "the transfer of the bundle to the node timed out"
+            ) from None
         except (OSError, asyncssh.Error) as error:
-            raise UnreachableError(f"the bundle could not be installed: {error}") from error
+            raise UnreachableNodeError(f"the bundle could not be installed: {error}") from error
         if done.exit_status != 0:
             said = _text(done.stderr)
-            raise UnreachableError(f"the bundle could not be installed: {said.strip()}")
+            raise UnreachableNodeError(f"the bundle could not be installed: {said.strip()}")
         log.info("installed the node program on %s", self._address.host)
 
     def _open_connection(self) -> asyncssh.SSHClientConnection:
         if self._connection is None:
-            raise UnreachableError("no connection to the node")
+            raise UnreachableNodeError("no connection to the node")
         return self._connection
 
 
@@ -400,7 +402,7 @@ class _ServeChannel(asyncssh.SSHClientSession[bytes]):
     def connection_lost(self, exc: Exception | None) -> None:
         said = self._errors.decode("utf-8", "replace").strip().splitlines()
         why = said[-1] if said else str(exc or "the node closed the session")
-        self.session.end(UnreachableError(f"the session ended: {why[:500]}"))
+        self.session.end(UnreachableNodeError(f"the session ended: {why[:500]}"))
 
     def _write(self, data: bytes) -> None:
         if self._channel is None:
@@ -417,4 +419,4 @@ class _ServeChannel(asyncssh.SSHClientSession[bytes]):
         try:
             self._channel.write(data)
         except OSError as error:
-            self.session.end(UnreachableError(f"the connection broke: {error}"))
+            self.session.end(UnreachableNodeError(f"the connection broke: {error}"))

@@ -8,6 +8,7 @@ from typing import Final
 from django.utils.translation import gettext as _
 
 from portal.i18n import word
+from scheduling.rounds.queries import RoundTick
 
 GAP_PERCENT: Final = 0.25
 EST_WIDTH: Final = 132.0
@@ -206,15 +207,6 @@ def sparkline(
         y = 1 + (height - 2) * (1 - (value - low) / reach) if high > low else height / 2
         lines[-1].append(f"{index * step:.1f},{y:.1f}")
     return tuple(" ".join(line) for line in lines if len(line) > 1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundTick:
-    """A committed round: its number, its duration in seconds, and the policy or policies."""
-
-    number: int
-    seconds: float
-    policy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

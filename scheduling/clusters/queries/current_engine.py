@@ -18,7 +18,7 @@ from scheduling.core.cells import (
 )
 from scheduling.core.cells.feasibility import AssignedCell, assign
 from scheduling.core.cells.largest_gangs import LargestGang, largest_gangs
-from scheduling.core.cells.reconfiguration import Health, RunningGang, take_over
+from scheduling.core.cells.reconfiguration import ClusterHealth, RunningGang, take_over
 from scheduling.core.cells.views import VirtualCell, cells_of
 from scheduling.core.round.engine_setup import SameSpec, empty_engine
 from scheduling.runs.queries.running import placeable_now, running_now
@@ -114,7 +114,7 @@ class EngineInForce:
     """An engine with current health and running gangs; it serves one reader at a time."""
 
     def __init__(
-        self, spec: ClusterSpec, running: tuple[RunningGang, ...], health: Health
+        self, spec: ClusterSpec, running: tuple[RunningGang, ...], health: ClusterHealth
     ) -> None:
         self.spec = spec
         self._running = running
@@ -123,7 +123,9 @@ class EngineInForce:
         self._answers: dict[Hashable, Any] = {}
         self._lock = Lock()
 
-    def is_of(self, spec: ClusterSpec, running: tuple[RunningGang, ...], health: Health) -> bool:
+    def is_of(
+        self, spec: ClusterSpec, running: tuple[RunningGang, ...], health: ClusterHealth
+    ) -> bool:
         """Return whether the engine has the same specification, gangs and health."""
         return spec is self.spec and running is self._running and health == self._health
 
@@ -154,7 +156,7 @@ class _Newest:
         self._engine: EngineInForce | None = None
 
     def of(
-        self, spec: ClusterSpec, running: tuple[RunningGang, ...], health: Health
+        self, spec: ClusterSpec, running: tuple[RunningGang, ...], health: ClusterHealth
     ) -> EngineInForce:
         known = self._engine
         if known is None or not known.is_of(spec, running, health):
@@ -196,7 +198,9 @@ def _proof(same: SameSpec) -> tuple[AssignedCell, ...]:
         return ()
 
 
-def _restored(spec: ClusterSpec, running: tuple[RunningGang, ...], health: Health) -> CellEngine:
+def _restored(
+    spec: ClusterSpec, running: tuple[RunningGang, ...], health: ClusterHealth
+) -> CellEngine:
     engine = empty_engine(spec)
     for node in sorted(health.nodes):
         engine.set_node_health(node, healthy=False)

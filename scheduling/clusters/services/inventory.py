@@ -20,7 +20,7 @@ from scheduling.common.on_commit import node_has_changed, request_round_on_commi
 from scheduling.core.cells import CellError, ClusterSpec, PhysicalCell, feasible
 from scheduling.core.cells.topology import ClusterTopology
 from scheduling.core.device_seats import (
-    Seat,
+    DeviceSeat,
     Seated,
     seat_devices,
     without_shared_uuids,
@@ -130,14 +130,14 @@ def _apply(node_id: int, inventory: Inventory, now: datetime) -> Applied:
 
 def _seats(
     name: str, places: Mapping[int, LeafPlace], rows: Mapping[int, Device], held: set[int]
-) -> list[Seat]:
+) -> list[DeviceSeat]:
     """Return the leaves of a node, with the devices of their rows."""
     found = []
     for place in places.values():
         row = rows.get(place.index)
         _, _, inside = f"/{place.address}".partition(f"/{name}/")
         found.append(
-            Seat(
+            DeviceSeat(
                 number=place.index,
                 cells=tuple(inside.split("/")[:-1]),
                 uuid=row.uuid if row else "",

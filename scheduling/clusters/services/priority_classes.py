@@ -7,7 +7,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from scheduling.clusters.models import PriorityClass
-from scheduling.common.edits import UNCHANGED, Unchanged, compare_and_set, given, text_errors
+from scheduling.common.edits import compare_and_set, given, text_errors
 from scheduling.core.messages import sentence
 from tenants.audit import changed, record
 from tenants.errors import (
@@ -19,6 +19,7 @@ from tenants.errors import (
     StaleEditError,
 )
 from tenants.roles import Permission
+from tenants.services import UNCHANGED, Unchanged
 from tenants.viewers import Viewer
 from tessera.messages import plain
 

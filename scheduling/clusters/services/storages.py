@@ -9,7 +9,7 @@ from django.db.models import Q
 
 from scheduling.clusters.models import Node, Storage, VirtualCluster
 from scheduling.clusters.services.node_values import place_problem
-from scheduling.common.edits import UNCHANGED, Unchanged, compare_and_set, given, text_errors
+from scheduling.common.edits import compare_and_set, given, text_errors
 from scheduling.common.on_commit import request_round_on_commit
 from scheduling.core.jobspec import Demand
 from scheduling.core.messages import sentence
@@ -25,6 +25,7 @@ from tenants.errors import (
 )
 from tenants.models import Tenant
 from tenants.roles import Permission
+from tenants.services import UNCHANGED, Unchanged
 from tenants.viewers import Viewer
 from tessera.isolation import is_within
 from tessera.storage import (

@@ -8,8 +8,8 @@ from scheduling.compat.context import Context, Named, cluster_and_priority
 from scheduling.compat.documents import parse_document
 from scheduling.compat.dstack.messages import TABLE, phrase
 from scheduling.compat.dstack.resources import read_resources
-from scheduling.compat.importer import Gang, Importer, Member
-from scheduling.compat.reading import Paths, Report, Section, finish_translation
+from scheduling.compat.importer import GangNames, Importer, Member
+from scheduling.compat.reading import ParseReport, Paths, Section, finish_translation
 from scheduling.compat.result import Imported
 from scheduling.compat.shared import (
     BASH_PRELUDE,
@@ -79,7 +79,7 @@ def import_dstack(
 
 def translate_dstack(document: object, context: Context = _EMPTY) -> Imported:
     """Translate a parsed dstack document; see ``import_dstack``."""
-    report = Report()
+    report = ParseReport()
     top = Section(document, DocumentPlace(errors=report.errors), report)
     kind = top.take("type")
     spec: dict[str, Any] = {}
@@ -409,7 +409,7 @@ def _is_dstack(document: Mapping[object, object]) -> bool:
     return "roles" not in document and isinstance(kind, str) and kind in _TYPES
 
 
-def _variables(gang: Gang, member: Member, _has_gpus: bool) -> dict[str, str]:
+def _variables(gang: GangNames, member: Member, _has_gpus: bool) -> dict[str, str]:
     return {
         "DSTACK_RUN_NAME": gang.job_name,
         "DSTACK_NODES_NUM": str(len(gang.members)),

@@ -7,7 +7,7 @@ from typing import Any, Final
 from scheduling.compat.documents import parse_document
 from scheduling.compat.hived.messages import TABLE, phrase
 from scheduling.compat.hived.physical import CellTypes, read_physical_cells, read_types
-from scheduling.compat.reading import Report, Section, refuse_unknown_keys
+from scheduling.compat.reading import ParseReport, Section, refuse_unknown_keys
 from scheduling.compat.result import Imported
 from scheduling.core.jobspec.errors import DocumentPlace
 from tessera.messages import Listing, Parameter
@@ -43,7 +43,7 @@ def import_hived(text: str | bytes, content_type: str = "") -> Imported:
 
 def check_hived(document: object) -> Imported:
     """Validate a parsed HiveD configuration; see ``import_hived``."""
-    report = Report()
+    report = ParseReport()
     top = Section(document, DocumentPlace(errors=report.errors), report)
     if document is None:
         top.place.refuse(None, phrase("hived-empty"), phrase("hived-send"), "missing-field")

@@ -16,7 +16,7 @@ _MAX_CHILDREN: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class CellType:
+class HivedCellType:
     """One level of a chain."""
 
     child: str
@@ -33,7 +33,7 @@ class CellTypes:
         unread: names of types with a fault; faults that follow from it are not reported.
     """
 
-    by_name: Mapping[str, CellType]
+    by_name: Mapping[str, HivedCellType]
     unread: frozenset[str] = frozenset()
 
     def below(self, name: str) -> list[str]:
@@ -82,7 +82,7 @@ def read_types(cluster: Section) -> CellTypes:
         cluster.at("cellTypes").refuse(
             None, phrase("import-missing"), phrase("import-give", key="cellTypes"), "missing-field"
         )
-    found: dict[str, CellType] = {}
+    found: dict[str, HivedCellType] = {}
     places: dict[str, DocumentPlace] = {}
     unread: set[str] = set()
     for name, value, place in cluster.section("cellTypes").entries():
@@ -95,7 +95,7 @@ def read_types(cluster: Section) -> CellTypes:
         if "." in name or not name:
             place.refuse(name, phrase("hived-not-a-type-name"), phrase("hived-no-dots"))
         if child and count:
-            found[name] = CellType(child, count, bool(is_node))
+            found[name] = HivedCellType(child, count, bool(is_node))
             places[name] = place
         else:
             unread.add(name)

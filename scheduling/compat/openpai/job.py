@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from scheduling.compat.documents import parse_document
-from scheduling.compat.importer import Gang, Importer, Member, as_variable
+from scheduling.compat.importer import GangNames, Importer, Member, as_variable
 from scheduling.compat.openpai.messages import TABLE, phrase
 from scheduling.compat.openpai.prerequisites import read_commands, read_prerequisites
 from scheduling.compat.openpai.roles import (
@@ -16,7 +16,7 @@ from scheduling.compat.openpai.roles import (
     read_hived,
     read_role,
 )
-from scheduling.compat.reading import Report, Section
+from scheduling.compat.reading import ParseReport, Section
 from scheduling.compat.result import Imported, ImportRefusedError
 from scheduling.compat.shared import plain_text, read_storage
 from scheduling.core.jobspec import FieldError, InvalidJobSpecError, parse
@@ -51,7 +51,7 @@ def import_openpai(text: str | bytes, content_type: str = "") -> Imported:
 
 def translate_openpai(document: object) -> Imported:
     """Translate a parsed OpenPAI job; see ``import_openpai``."""
-    report = Report()
+    report = ParseReport()
     place = DocumentPlace(errors=report.errors)
     spec, names = _job(Section(document, place, report))
     report.raise_errors()
@@ -253,7 +253,7 @@ def _deployment(
     return found.get(wanted or "", {})
 
 
-def _new_names(role_sections: Mapping[str, Section], report: Report) -> dict[str, str]:
+def _new_names(role_sections: Mapping[str, Section], report: ParseReport) -> dict[str, str]:
     """Return new names of the roles by old name: lower case, without underscores, unique."""
     names: dict[str, str] = {}
     for old, section in role_sections.items():
@@ -283,7 +283,7 @@ def _notify(extras: Section) -> dict[str, Any]:
 
 
 def _team_storages(
-    item: Mapping[str, Any], place: DocumentPlace, report: Report
+    item: Mapping[str, Any], place: DocumentPlace, report: ParseReport
 ) -> list[dict[str, Any]]:
     """Return the storages of the plugin ``teamwise_storage``."""
     parameters = item.get("parameters")
@@ -369,7 +369,7 @@ def is_openpai(document: object) -> bool:
     return isinstance(document, Mapping) and document.get("protocolVersion") in (2, "2")
 
 
-def _variables(gang: Gang, member: Member, _has_gpus: bool) -> dict[str, str]:
+def _variables(gang: GangNames, member: Member, _has_gpus: bool) -> dict[str, str]:
     """Return OpenPAI's environment variables of a member, with the original role names."""
     compat, part = gang.spec.compat, gang.spec.part
     names = dict(compat.role_names) if compat else {}

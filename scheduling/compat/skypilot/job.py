@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from scheduling.compat.context import Context, Named, cluster_and_priority
 from scheduling.compat.documents import parse_document
-from scheduling.compat.importer import Gang, Importer, Member, as_variable
-from scheduling.compat.reading import Paths, Report, Section, finish_translation
+from scheduling.compat.importer import GangNames, Importer, Member, as_variable
+from scheduling.compat.reading import ParseReport, Paths, Section, finish_translation
 from scheduling.compat.result import Imported
 from scheduling.compat.shared import (
     BASH_PRELUDE,
@@ -75,7 +75,7 @@ def import_skypilot(
 
 def translate_skypilot(document: object, context: Context = _EMPTY) -> Imported:
     """Translate a parsed SkyPilot document; see ``import_skypilot``."""
-    report = Report()
+    report = ParseReport()
     top = Section(document, DocumentPlace(errors=report.errors), report)
     spec: dict[str, Any] = {}
     nodes: tuple[dict[str, Any], ...] = ()
@@ -226,7 +226,7 @@ def _is_skypilot(document: Mapping[object, object]) -> bool:
     return not _TELLING.isdisjoint(document) or is_node_pools(document)
 
 
-def _variables(gang: Gang, member: Member, _has_gpus: bool) -> dict[str, str]:
+def _variables(gang: GangNames, member: Member, _has_gpus: bool) -> dict[str, str]:
     hosts = "\n".join(peer.host for peer in gang.members)
     rank, gpus = str(member.node_rank), str(len(member.devices))
     return {

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from scheduling.compat.context import Context, Named, cluster_and_priority
 from scheduling.compat.documents import decode_text
-from scheduling.compat.importer import Gang, Importer, Member
-from scheduling.compat.reading import Paths, Report, Section, check_translation
+from scheduling.compat.importer import GangNames, Importer, Member
+from scheduling.compat.reading import ParseReport, Paths, Section, check_translation
 from scheduling.compat.result import Imported
 from scheduling.compat.slurm.messages import TABLE, phrase
 from scheduling.compat.slurm.options import read_script, report_client_options, report_unsupported
@@ -82,7 +82,7 @@ def import_sbatch(text: str | bytes, context: Context = _EMPTY) -> Imported:
     Raises:
         ImportRefusedError: the script is malformed, or no job can represent it.
     """
-    report = Report()
+    report = ParseReport()
     script = read_script(decode_text(text), report)
     given = Section(
         {f"--{name}": option.value for name, option in script.options.items()},
@@ -223,7 +223,9 @@ def _put_sizes(spec: dict[str, Any], sizes: Sizes) -> None:
         }
 
 
-def _at_once(spec: Mapping[str, Any], tasks: int, throttle: int, report: Report) -> int | None:
+def _at_once(
+    spec: Mapping[str, Any], tasks: int, throttle: int, report: ParseReport
+) -> int | None:
     """Return the maximum number of concurrent tasks; None for all."""
     if not throttle or throttle >= tasks:
         return None
@@ -262,7 +264,7 @@ def _tasks(spec: Mapping[str, Any], ids: list[int], step: int) -> list[dict[str,
     ]
 
 
-def _variables(gang: Gang, member: Member, has_gpus: bool) -> dict[str, str]:
+def _variables(gang: GangNames, member: Member, has_gpus: bool) -> dict[str, str]:
     """Return the Slurm variables of a member; the script's ``srun`` numbers tasks of one node."""
     env = gang.spec.roles[member.role].env
     nodes = len(gang.members)
@@ -301,7 +303,7 @@ def _variables(gang: Gang, member: Member, has_gpus: bool) -> dict[str, str]:
     }
 
 
-def _variables_of_gpus(gang: Gang, member: Member) -> dict[str, str]:
+def _variables_of_gpus(gang: GangNames, member: Member) -> dict[str, str]:
     count = str(len(member.devices))
     return {
         "SLURM_GPUS_ON_NODE": count,

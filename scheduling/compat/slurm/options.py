@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from scheduling.compat.reading import Report, Section
+from scheduling.compat.reading import ParseReport, Section
 from scheduling.compat.slurm.messages import phrase
 from scheduling.core.jobspec.errors import DocumentPlace, RefusalError
 from tessera.messages import Sentence
@@ -43,12 +43,12 @@ class Script:
     lines: list[str]
 
 
-def place_of(name: str, report: Report) -> DocumentPlace:
+def place_of(name: str, report: ParseReport) -> DocumentPlace:
     """Return the document place of an option, for reports."""
     return DocumentPlace(f"--{name}", report.errors)
 
 
-def read_script(text: str, report: Report) -> Script:
+def read_script(text: str, report: ParseReport) -> Script:
     """Parse a script; report unknown options and lines that Slurm ignores."""
     lines = text.replace("\r\n", "\n").split("\n")
     interpreter = ""
@@ -76,12 +76,12 @@ def read_script(text: str, report: Report) -> Script:
     return Script(interpreter=interpreter, options=options, lines=kept)
 
 
-def _late(line: str, number: int, report: Report) -> None:
+def _late(line: str, number: int, report: ParseReport) -> None:
     words = phrase("slurm-late-option")
     report.leave_out(DocumentPlace(f"line {number}"), line, words, needed=False)
 
 
-def _read_line(text: str, number: int, options: dict[str, Option], report: Report) -> None:
+def _read_line(text: str, number: int, options: dict[str, Option], report: ParseReport) -> None:
     place = DocumentPlace(f"line {number}", report.errors)
     try:
         words = split_words(text)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from scheduling.compat.reading import Report, Section
+from scheduling.compat.reading import ParseReport, Section
 from scheduling.compat.shared import change_directory, read_image
 from scheduling.compat.slurm.messages import phrase
 from scheduling.compat.slurm.options import Script
@@ -28,7 +28,7 @@ _SIGNALS: Final = frozenset(
 
 
 def script_role(
-    script: Script, given: Section, sizes: Sizes, report: Report, spec: dict[str, Any]
+    script: Script, given: Section, sizes: Sizes, report: ParseReport, spec: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the role ``worker``; set the grace period in ``spec``."""
     before = _signal(given, spec) + _directory(given)
@@ -57,7 +57,7 @@ def script_role(
     return role
 
 
-def _refuse_script(report: Report, message: str, remedy: str) -> None:
+def _refuse_script(report: ParseReport, message: str, remedy: str) -> None:
     DocumentPlace("script", report.errors).refuse(None, message, remedy)
 
 
@@ -152,7 +152,7 @@ def _variables(given: Section, sizes: Sizes) -> dict[str, str]:
     return env
 
 
-def _scan(lines: list[str], sizes: Sizes, report: Report, shell: bool) -> None:
+def _scan(lines: list[str], sizes: Sizes, report: ParseReport, shell: bool) -> None:
     """Report parts of the script with another effect on nodes without Slurm."""
     many = sizes.most_nodes > 1
     if many:
@@ -176,7 +176,7 @@ def _scan(lines: list[str], sizes: Sizes, report: Report, shell: bool) -> None:
     _scan_variables(lines, report)
 
 
-def _scan_variables(lines: list[str], report: Report) -> None:
+def _scan_variables(lines: list[str], report: ParseReport) -> None:
     unset = unset_variables(lines)
     if "SLURM_TMPDIR" in unset:
         unset.remove("SLURM_TMPDIR")

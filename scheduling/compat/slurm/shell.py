@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from scheduling.compat.reading import Report
+from scheduling.compat.reading import ParseReport
 from scheduling.compat.shared import BASH_PRELUDE
 from scheduling.compat.slurm.messages import phrase
 from scheduling.core.jobspec.errors import DocumentPlace
@@ -59,7 +59,7 @@ _LOST: Final[dict[str, tuple[bool, Sentence]]] = {
 
 
 @dataclass(slots=True)
-class Step:
+class SrunStep:
     """One call of ``srun``.
 
     Attributes:
@@ -71,7 +71,7 @@ class Step:
     behind: bool = False
 
 
-def steps_of(lines: Sequence[str]) -> Iterator[Step]:
+def steps_of(lines: Sequence[str]) -> Iterator[SrunStep]:
     """Yield the calls of ``srun`` in a script, as far as its text shows them."""
     joined = re.sub(r"\\\n", " ", "\n".join(lines))
     for line in joined.split("\n"):
@@ -81,7 +81,7 @@ def steps_of(lines: Sequence[str]) -> Iterator[Step]:
             yield _step(match[1])
 
 
-def report_steps(lines: Sequence[str], place: DocumentPlace, report: Report) -> None:
+def report_steps(lines: Sequence[str], place: DocumentPlace, report: ParseReport) -> None:
     """Report options of steps that have no effect, each option once."""
     told: set[str] = set()
     for step in steps_of(lines):
@@ -97,9 +97,9 @@ def report_steps(lines: Sequence[str], place: DocumentPlace, report: Report) -> 
             report.leave_out(place, shown, words, needed=needed)
 
 
-def _step(text: str) -> Step:
+def _step(text: str) -> SrunStep:
     ending = text.rstrip()
-    step = Step(behind=ending.endswith("&"))
+    step = SrunStep(behind=ending.endswith("&"))
     words = iter(text.split())
     for word in words:
         if word == "--" or not word.startswith("-"):

@@ -7,7 +7,7 @@ chains must not need more devices than these chains contain for them.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from scheduling.core.cells.books import Books
+from scheduling.core.cells.books import CellBooks
 from scheduling.core.cells.errors import RequestError
 from scheduling.core.cells.explain import devices, most_devices, never_fits, quota_of
 from scheduling.core.cells.requests import GangRequest, Wait, WaitCode
@@ -15,7 +15,7 @@ from scheduling.core.messages import message, sentence
 from tessera.messages import Listing, Message
 
 
-def candidate_chains(books: Books, request: GangRequest) -> list[str]:
+def candidate_chains(books: CellBooks, request: GangRequest) -> list[str]:
     """Return the chains for a request, in the order in which they are tried.
 
     Raises:
@@ -56,7 +56,7 @@ def candidate_chains(books: Books, request: GangRequest) -> list[str]:
     return owned
 
 
-def _chain_of_pinned(books: Books, request: GangRequest, pinned: str) -> str:
+def _chain_of_pinned(books: CellBooks, request: GangRequest, pinned: str) -> str:
     chain = books.pinned_chain(request.vc, pinned)
     if chain is None:
         known = ", ".join(sorted(books.spec.virtual_clusters[request.vc].pinned))
@@ -86,7 +86,7 @@ class Location(NamedTuple):
 
 
 def never_fit_together(
-    books: Books, parts: Sequence[tuple[GangRequest, Sequence[str]]]
+    books: CellBooks, parts: Sequence[tuple[GangRequest, Sequence[str]]]
 ) -> Wait | None:
     """Return the refusal of roles that cannot run together even on an idle cluster, or None.
 
@@ -116,7 +116,7 @@ def never_fit_together(
 
 
 def _capacity_refusal(
-    books: Books, inside: Sequence[GangRequest], reach: frozenset[Location]
+    books: CellBooks, inside: Sequence[GangRequest], reach: frozenset[Location]
 ) -> Wait | None:
     """Return the refusal of roles whose locations have too few (healthy) devices, or None."""
     wanted = sum(request.leaf_count for request in inside)

@@ -175,7 +175,7 @@ class Guarantee(NamedTuple):
     cells: Parameter
 
 
-class Books:
+class CellBooks:
     """The state of a cluster of cells.
 
     Attributes:
@@ -216,7 +216,7 @@ class Books:
             if pool.pinned is not None
         }
 
-    def _copy_from(self, other: "Books") -> None:
+    def _copy_from(self, other: "CellBooks") -> None:
         """Take over specification, ledgers and health of books without gangs."""
         self.spec, self.topology = other.spec, other.topology
         self.guarantees = other.guarantees

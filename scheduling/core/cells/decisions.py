@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from scheduling.core.cells import views
-from scheduling.core.cells.books import Books
+from scheduling.core.cells.books import CellBooks
 from scheduling.core.cells.gangs import Gang
 from scheduling.core.cells.preemption import PlacementPlan
 from scheduling.core.cells.requests import Bind, GangRequest, GroupState, Preempt, Wait
@@ -55,7 +55,7 @@ def repeat_decision(gang: Gang, version: int) -> Bind | Preempt:
     )
 
 
-def claims_are_usable(books: Books, gang: Gang, suggested: Collection[str] | None) -> bool:
+def claims_are_usable(books: CellBooks, gang: Gang, suggested: Collection[str] | None) -> bool:
     """Return whether all claims of a gang are on healthy, allowed devices; True if it runs."""
     if gang.state is not GroupState.PREEMPTING:
         return True
@@ -105,7 +105,7 @@ class RefusalCache:
         self._waits: dict[tuple[object, ...], _Refusal] = {}
 
     def find(
-        self, books: Books, version: int, request: GangRequest, nodes: frozenset[str] | None
+        self, books: CellBooks, version: int, request: GangRequest, nodes: frozenset[str] | None
     ) -> Wait | None:
         """Return the cached refusal for a request of equal shape, with this request in it."""
         if not self._waits:
@@ -144,7 +144,7 @@ class RefusalCache:
         )
 
     def _shared(
-        self, books: Books, version: int, request: GangRequest, nodes: frozenset[str] | None
+        self, books: CellBooks, version: int, request: GangRequest, nodes: frozenset[str] | None
     ) -> _Refusal | None:
         """Return the refusal of an equal opportunistic request of any virtual cluster."""
         if request.guaranteed or request.vc not in books.spec.virtual_clusters:
@@ -154,7 +154,7 @@ class RefusalCache:
 
     def store(
         self,
-        books: Books,
+        books: CellBooks,
         version: int,
         wait: Wait,
         chains: Sequence[str],
@@ -180,7 +180,7 @@ class RefusalCache:
 
 
 def _own_state(
-    books: Books, request: GangRequest, chains: Sequence[str], nodes: frozenset[str] | None
+    books: CellBooks, request: GangRequest, chains: Sequence[str], nodes: frozenset[str] | None
 ) -> tuple[int, ...] | None:
     """Return the versions of a request's pools, if its refusal depends on their gangs alone.
 

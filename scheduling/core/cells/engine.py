@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from scheduling.core.cells import explain, lifecycle, views
 from scheduling.core.cells.admission import candidate_chains, never_fit_together
-from scheduling.core.cells.books import Books
+from scheduling.core.cells.books import CellBooks
 from scheduling.core.cells.decisions import (
     RefusalCache,
     claims_are_usable,
@@ -35,7 +35,7 @@ from scheduling.core.cells.search import find, find_with_eviction
 from scheduling.core.cells.spec import ClusterSpec
 
 
-class CellEngine(Books):
+class CellEngine(CellBooks):
     """Places gangs so that no virtual cluster can break the guarantee of another.
 
     A decision changes nothing. ``commit`` carries out a ``Bind``, ``begin`` a ``Preempt``. With

@@ -6,7 +6,7 @@
 from collections.abc import Callable
 from functools import lru_cache
 
-from scheduling.core.cells.books import Books, Guarantee
+from scheduling.core.cells.books import CellBooks, Guarantee
 from scheduling.core.cells.gangs import Roster
 from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.pool import Pool
@@ -20,7 +20,7 @@ MAX_BLOCKERS = 20  # gangs named in blocked_by
 
 
 def refusal_of(
-    books: Books,
+    books: CellBooks,
     request: GangRequest,
     chains: list[str],
     nodes: frozenset[str] | None,
@@ -44,7 +44,7 @@ class Recount:
     ``blocked_by`` is not updated: the message depends only on whether such gangs exist.
     """
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: CellBooks) -> None:
         self._books = books
         self._free: dict[tuple[object, ...], int] = {}
         self._idle: dict[str, int] = {}
@@ -78,7 +78,7 @@ class Recount:
 
 
 def lasting_refusal(
-    books: Books,
+    books: CellBooks,
     request: GangRequest,
     chains: list[str],
     nodes: frozenset[str] | None,
@@ -94,7 +94,7 @@ def _where(request: GangRequest) -> str:
     return f"in VC {request.vc}" if request.guaranteed else "in physical cluster"
 
 
-def never_fits(books: Books, request: GangRequest, chains: list[str]) -> Wait | None:
+def never_fits(books: CellBooks, request: GangRequest, chains: list[str]) -> Wait | None:
     """Return the refusal of a gang that never fits on an empty, healthy cluster, or None."""
     reason = f"insufficient capacity when scheduling {_where(request)}"
     if not chains:
@@ -134,7 +134,9 @@ def never_fits(books: Books, request: GangRequest, chains: list[str]) -> Wait | 
     return _too_wide(books, request, chains, reason) or _too_large(books, request, chains, reason)
 
 
-def _too_wide(books: Books, request: GangRequest, chains: list[str], reason: str) -> Wait | None:
+def _too_wide(
+    books: CellBooks, request: GangRequest, chains: list[str], reason: str
+) -> Wait | None:
     """Return the refusal of a gang that is larger than any cell of its required level, or None."""
     if request.within is None:
         return None
@@ -160,7 +162,9 @@ def _too_wide(books: Books, request: GangRequest, chains: list[str], reason: str
     )
 
 
-def _too_large(books: Books, request: GangRequest, chains: list[str], reason: str) -> Wait | None:
+def _too_large(
+    books: CellBooks, request: GangRequest, chains: list[str], reason: str
+) -> Wait | None:
     chain = max(chains, key=lambda c: most_devices(books, request, c))
     most = most_devices(books, request, chain)
     if request.leaf_count <= most:
@@ -188,13 +192,13 @@ def _too_large(books: Books, request: GangRequest, chains: list[str], reason: st
     )
 
 
-def _opportunistic_advice(books: Books, request: GangRequest) -> tuple[Message, ...]:
+def _opportunistic_advice(books: CellBooks, request: GangRequest) -> tuple[Message, ...]:
     """Advise to run opportunistically, if a chain has enough devices."""
     most = max((chain.leaf_count for chain in books.topology.chains.values()), default=0)
     return (message("run-opportunistically"),) if request.leaf_count <= most else ()
 
 
-def most_devices(books: Books, request: GangRequest, chain: str) -> int:
+def most_devices(books: CellBooks, request: GangRequest, chain: str) -> int:
     """Return the maximum number of devices for such a request: the quota, or all of the chain."""
     topology = books.topology.chains[chain]
     if not request.guaranteed:
@@ -207,7 +211,7 @@ def most_devices(books: Books, request: GangRequest, chain: str) -> int:
     return sum(len(slots) * topology.sizes[level][1] for level, slots in enumerate(pool.slots))
 
 
-def _guarantee(books: Books, request: GangRequest, chains: list[str]) -> Guarantee:
+def _guarantee(books: CellBooks, request: GangRequest, chains: list[str]) -> Guarantee:
     """Return the guarantee for a request in several chains; the result is cached."""
     key = (request.vc, request.pinned, *chains)
     known = books.guarantees.get(key)
@@ -224,19 +228,19 @@ def _guarantee(books: Books, request: GangRequest, chains: list[str]) -> Guarant
     return found
 
 
-def _pools(books: Books, request: GangRequest, chains: list[str]) -> list[tuple[Roster, Pool]]:
+def _pools(books: CellBooks, request: GangRequest, chains: list[str]) -> list[tuple[Roster, Pool]]:
     found = ((books.rosters[c], books.pool(request.vc, c, request.pinned)) for c in chains)
     return [(roster, pool) for roster, pool in found if pool is not None]
 
 
-def _free_in(books: Books, request: GangRequest, chains: list[str]) -> int:
+def _free_in(books: CellBooks, request: GangRequest, chains: list[str]) -> int:
     return sum(
         free_devices(roster.ledger, pool) for roster, pool in _pools(books, request, chains)
     )
 
 
 def _guaranteed_refusal(
-    books: Books, request: GangRequest, chains: list[str], reason: str
+    books: CellBooks, request: GangRequest, chains: list[str], reason: str
 ) -> Wait:
     holders = [
         ranked
@@ -252,7 +256,7 @@ def _guaranteed_refusal(
 
 
 def _quota_refusal(
-    books: Books,
+    books: CellBooks,
     request: GangRequest,
     chains: list[str],
     reason: str,
@@ -288,7 +292,7 @@ def _quota_refusal(
     )
 
 
-def _level_of(books: Books, chain: str, request: GangRequest) -> str:
+def _level_of(books: CellBooks, chain: str, request: GangRequest) -> str:
     """Return the level that must contain the gang, or the lowest that can hold its instances."""
     topology = books.topology.chains[chain]
     whole = topology.level_named(request.within) if request.within is not None else None
@@ -302,12 +306,12 @@ def _level_of(books: Books, chain: str, request: GangRequest) -> str:
     return topology.types[level]
 
 
-def quota_of(books: Books, request: GangRequest, chain: str) -> Parameter:
+def quota_of(books: CellBooks, request: GangRequest, chain: str) -> Parameter:
     """Format the guarantee of a virtual cluster in a chain: ``2 × node, 1 × socket``."""
     return _quota_in_chains(books, request, [chain])
 
 
-def _quota_in_chains(books: Books, request: GangRequest, chains: list[str]) -> Parameter:
+def _quota_in_chains(books: CellBooks, request: GangRequest, chains: list[str]) -> Parameter:
     """Format the guarantee of a virtual cluster in several chains."""
     if request.pinned is not None:
         return message("the-pinned-cell", pinned=request.pinned)
@@ -320,7 +324,7 @@ def _quota_in_chains(books: Books, request: GangRequest, chains: list[str]) -> P
     return Listing(cells) if cells else message("no-cells")
 
 
-def _cells_in(books: Books, request: GangRequest, chain: str) -> dict[str, int]:
+def _cells_in(books: CellBooks, request: GangRequest, chain: str) -> dict[str, int]:
     """Return the guaranteed cells of a virtual cluster in a chain by level."""
     cells: dict[str, int] = {}
     for quota in books.spec.virtual_clusters[request.vc].quotas:
@@ -363,7 +367,7 @@ def shape(request: GangRequest) -> Parameter:
 
 
 def _opportunistic_refusal(
-    books: Books,
+    books: CellBooks,
     request: GangRequest,
     chains: list[str],
     reason: str,

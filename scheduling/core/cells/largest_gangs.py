@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from scheduling.core.cells.admission import candidate_chains
-from scheduling.core.cells.books import Books
+from scheduling.core.cells.books import CellBooks
 from scheduling.core.cells.errors import RequestError
 from scheduling.core.cells.requests import MAX_INSTANCES, OPPORTUNISTIC, GangRequest, Member
 from scheduling.core.cells.search import find
@@ -33,7 +33,7 @@ class LargestGang:
     borrowed: int
 
 
-def largest_gangs(books: Books, vc: str) -> tuple[LargestGang, ...]:
+def largest_gangs(books: CellBooks, vc: str) -> tuple[LargestGang, ...]:
     """Return the largest gangs of a virtual cluster by device type and size of an instance.
 
     The books do not change. The probe has the lowest guaranteed priority, so it does not evict
@@ -50,7 +50,7 @@ def largest_gangs(books: Books, vc: str) -> tuple[LargestGang, ...]:
     )
 
 
-def _largest(books: Books, vc: str, leaf_type: str, size: int) -> LargestGang:
+def _largest(books: CellBooks, vc: str, leaf_type: str, size: int) -> LargestGang:
     @cache
     def evicted(count: int, priority: int) -> int | None:
         """Return the number of evicted gangs, or None if the gang does not start."""
@@ -91,7 +91,7 @@ def _largest(books: Books, vc: str, leaf_type: str, size: int) -> LargestGang:
     )
 
 
-def _upper_bounds(books: Books, leaf_type: str, size: int) -> tuple[int, int]:
+def _upper_bounds(books: CellBooks, leaf_type: str, size: int) -> tuple[int, int]:
     """Return upper bounds of instances: on idle devices, and with the devices of borrowers.
 
     The bounds limit the probes, since the time of a search is proportional to the gang.
@@ -108,7 +108,7 @@ def _upper_bounds(books: Books, leaf_type: str, size: int) -> tuple[int, int]:
     return min(idle, MAX_INSTANCES), min(lent, MAX_INSTANCES)
 
 
-def _free_quota(books: Books, vc: str, leaf_type: str, size: int) -> int:
+def _free_quota(books: CellBooks, vc: str, leaf_type: str, size: int) -> int:
     """Return the maximum number of instances in the free quota of a virtual cluster in a chain."""
     found = [0]
     for chain, roster in books.rosters.items():

@@ -28,7 +28,7 @@ class RunningGang:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
+class ClusterHealth:
     """The unhealthy nodes by name, and unhealthy devices by node and index."""
 
     nodes: frozenset[str] = frozenset()
@@ -86,7 +86,7 @@ def dry_run(
     after: ClusterSpec,
     running: Sequence[RunningGang],
     *,
-    health: Health | None = None,
+    health: ClusterHealth | None = None,
 ) -> Reconfiguration:
     """Preview the effect of another specification on running gangs; changes nothing.
 
@@ -99,7 +99,7 @@ def dry_run(
     Raises:
         SpecError: ``after`` names unknown cells or levels.
     """
-    health = health or Health()
+    health = health or ClusterHealth()
     changes = judge(before, after)
     if not changes.fits:
         return changes
@@ -134,7 +134,7 @@ def judge(before: ClusterSpec, after: ClusterSpec) -> Reconfiguration:
 
 
 def taken_over(
-    spec: ClusterSpec, running: Iterable[RunningGang], health: Health
+    spec: ClusterSpec, running: Iterable[RunningGang], health: ClusterHealth
 ) -> tuple[CellEngine, tuple[str, ...]]:
     """Build an engine with health and all gangs; also return the stranded gangs.
 
@@ -182,7 +182,7 @@ def guaranteed_gangs(engine: CellEngine) -> frozenset[str]:
 
 
 def _guaranteed_now(
-    spec: ClusterSpec, running: Sequence[RunningGang], health: Health
+    spec: ClusterSpec, running: Sequence[RunningGang], health: ClusterHealth
 ) -> frozenset[str]:
     try:
         engine, _ = taken_over(spec, running, health)

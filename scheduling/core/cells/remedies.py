@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from scheduling.core.cells.books import Books
+from scheduling.core.cells.books import CellBooks
 from scheduling.core.cells.explain import devices, free_devices, idle_devices, shape
 from scheduling.core.cells.gangs import Gang, Roster
 from scheduling.core.cells.idle import place_opportunistic
@@ -48,7 +48,7 @@ class Remedies:
     now: tuple[Message, ...] = ()
 
 
-def remedies(books: Books, wait: Wait, suggested: Collection[str] | None) -> Remedies:
+def remedies(books: CellBooks, wait: Wait, suggested: Collection[str] | None) -> Remedies:
     """See ``CellEngine.remedies``."""
     request = wait.request
     if wait.code not in _TRIED or not wait.chain or not wait.blocked_by:
@@ -93,7 +93,7 @@ def _cell_addresses(roster: Roster, gangs: Sequence[Gang]) -> tuple[str, ...]:
     return tuple(topology.address[cell] for cell in sorted(found))
 
 
-def _gangs_to_end(books: Books, wait: Wait, nodes: frozenset[str] | None) -> list[Gang]:
+def _gangs_to_end(books: CellBooks, wait: Wait, nodes: frozenset[str] | None) -> list[Gang]:
     """Find a small set of gangs whose end lets the waiting gang start."""
     roster = books.rosters[wait.chain]
     items = items_of(roster.ledger.topology, wait.request)
@@ -109,7 +109,7 @@ class _EndTrial:
 
     def __init__(
         self,
-        books: Books,
+        books: CellBooks,
         roster: Roster,
         wait: Wait,
         items: list[Item],
@@ -177,7 +177,7 @@ class _EndTrial:
 
 
 def _largest_smaller_request(
-    books: Books, wait: Wait, nodes: frozenset[str] | None
+    books: CellBooks, wait: Wait, nodes: frozenset[str] | None
 ) -> GangRequest | None:
     """Find the largest smaller request that starts now: fewer instances, or smaller ones."""
     request = wait.request
@@ -205,7 +205,7 @@ def _smaller_numbers(number: int) -> list[int]:
 
 
 def _first_that_starts(
-    books: Books, wait: Wait, nodes: frozenset[str] | None, members: list[Member]
+    books: CellBooks, wait: Wait, nodes: frozenset[str] | None, members: list[Member]
 ) -> GangRequest | None:
     for member in members:
         asked = replace(wait.request, members=(member,))

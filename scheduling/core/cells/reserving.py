@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from scheduling.core.cells.books import Books
+from scheduling.core.cells.books import CellBooks
 from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.pool import Pool
 
@@ -63,7 +63,7 @@ class Shortage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reservation:
+class ReservedCells:
     """The witness, complete if ``short`` is empty.
 
     Attributes:
@@ -85,7 +85,7 @@ class Reservation:
         return dict(found)
 
 
-def reserve(books: Books, rules: NodeRules) -> Reservation:
+def reserve(books: CellBooks, rules: NodeRules) -> ReservedCells:
     """Search for the reservation of all unbound quota cells; the books do not change."""
     holders = {node: tenant for node, tenant in rules.owners.items() if tenant is not None}
     chains = [
@@ -101,7 +101,7 @@ def reserve(books: Books, rules: NodeRules) -> Reservation:
         short += chain.run()
         for vc, reserved in chain.reserved.items():
             cells[vc][chain.topology.name] = frozenset(reserved)
-    return Reservation(holders=holders, cells=cells, short=tuple(short))
+    return ReservedCells(holders=holders, cells=cells, short=tuple(short))
 
 
 class _Chain:

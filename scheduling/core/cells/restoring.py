@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from scheduling.core.cells import lifecycle
-from scheduling.core.cells.books import Books
+from scheduling.core.cells.books import CellBooks
 from scheduling.core.cells.doomed_cells import update_doomed_cells
 from scheduling.core.cells.errors import RequestError
 from scheduling.core.cells.gangs import Gang, Roster
@@ -28,7 +28,7 @@ class _Located(NamedTuple):
 
 
 def restore_gang(
-    books: Books,
+    books: CellBooks,
     request: GangRequest,
     placements: Sequence[Placed],
     *,
@@ -67,7 +67,7 @@ def restore_gang(
     )
 
 
-def renumber(books: Books, names: Iterable[str]) -> bool:
+def renumber(books: CellBooks, names: Iterable[str]) -> bool:
     """Number virtual cells as if the gangs had been restored in an order; see ``CellEngine``."""
     if any(roster.ledger.doomed for roster in books.rosters.values()):
         return False
@@ -91,7 +91,7 @@ def renumber(books: Books, names: Iterable[str]) -> bool:
     return True
 
 
-def _require_new(books: Books, request: GangRequest) -> None:
+def _require_new(books: CellBooks, request: GangRequest) -> None:
     if request.group in books.gangs:
         raise RequestError(
             f"gang {request.group!r} already exists",
@@ -101,7 +101,7 @@ def _require_new(books: Books, request: GangRequest) -> None:
         )
 
 
-def _restore_claims(books: Books, gang: Gang, unknown: list[str]) -> Restored:
+def _restore_claims(books: CellBooks, gang: Gang, unknown: list[str]) -> Restored:
     """Restore all claims of a preemptor, or none; without claims it is scheduled again."""
     roster, pool = gang.roster, gang.pool
     cells = lifecycle.cells_at(gang, gang.virtual) if pool is not None and not unknown else None
@@ -131,7 +131,7 @@ def _enter_books(roster: Roster, gang: Gang, *, guaranteed: bool) -> None:
 
 
 def _locate(
-    books: Books, placements: Sequence[Placed], *, preempting: bool
+    books: CellBooks, placements: Sequence[Placed], *, preempting: bool
 ) -> tuple[str | None, list[tuple[Spot, tuple[str, ...]]], list[str]]:
     """Return the chain and spots of the devices that exist, and the unknown addresses.
 
@@ -160,7 +160,7 @@ def _locate(
 
 
 def _locate_each(
-    books: Books, placements: Sequence[Placed], *, preempting: bool
+    books: CellBooks, placements: Sequence[Placed], *, preempting: bool
 ) -> tuple[str | None, list[tuple[Spot, tuple[str, ...]]], list[str]]:
     found: str | None = None
     located: list[tuple[Spot, tuple[str, ...]]] = []
@@ -187,7 +187,7 @@ def _locate_each(
     return found, located, unknown
 
 
-def _find_leaves(books: Books, placed: Placed) -> list[tuple[str, int]]:
+def _find_leaves(books: CellBooks, placed: Placed) -> list[tuple[str, int]]:
     """Find leaves by node and device index (stable across topologies), otherwise by address."""
     by_address, by_device = books.topology.leaves, books.topology.devices
     found = [by_address.get(address, _UNKNOWN_LEAF) for address in placed.leaves]

@@ -5,7 +5,7 @@ The books do not change, unless the caller passes ``keep``.
 
 from collections.abc import Callable, Iterable
 
-from scheduling.core.cells.books import Books
+from scheduling.core.cells.books import CellBooks
 from scheduling.core.cells.idle import idle_mask, place_opportunistic
 from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.picking import Item
@@ -15,7 +15,7 @@ from scheduling.core.cells.topology import ChainTopology, ClusterTopology
 
 
 def find(
-    books: Books,
+    books: CellBooks,
     request: GangRequest,
     chain: str,
     nodes: frozenset[str] | None,
@@ -40,7 +40,7 @@ def find(
 
 
 def _find_among(
-    books: Books,
+    books: CellBooks,
     request: GangRequest,
     chain: str,
     items: list[Item],
@@ -64,7 +64,7 @@ def _find_among(
 
 
 def find_with_eviction(
-    books: Books, request: GangRequest, chain: str, nodes: frozenset[str] | None
+    books: CellBooks, request: GangRequest, chain: str, nodes: frozenset[str] | None
 ) -> PlacementPlan | None:
     """Find a plan that takes quota from gangs of lower priority, or None."""
     roster = books.rosters[chain]
@@ -82,7 +82,7 @@ def find_with_eviction(
 
 
 def scopes_in(
-    books: Books, chain: str, request: GangRequest, nodes: frozenset[str] | None
+    books: CellBooks, chain: str, request: GangRequest, nodes: frozenset[str] | None
 ) -> list[int | None]:
     """Return bitmaps of nodes to try one by one, selected from the named nodes."""
     allowed = allowed_nodes(books.topology, chain, nodes)

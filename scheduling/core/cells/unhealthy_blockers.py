@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from scheduling.core.cells.books import Books
+from scheduling.core.cells.books import CellBooks
 from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.preemption import PlacementPlan
 from scheduling.core.cells.requests import GangRequest, Wait, WaitCode
@@ -15,7 +15,7 @@ MAX_NODES_SHOWN = 3  # nodes named in a sentence
 
 
 def node_refusal(
-    books: Books,
+    books: CellBooks,
     request: GangRequest,
     chains: list[str],
     nodes: frozenset[str] | None,
@@ -39,7 +39,7 @@ def node_refusal(
 
 
 def _unhealthy_nodes_needed(
-    books: Books,
+    books: CellBooks,
     request: GangRequest,
     chains: list[str],
     nodes: frozenset[str] | None,
@@ -76,7 +76,7 @@ def _assume_healthy(ledger: ChainLedger) -> Iterator[dict[int, int]]:
 
 
 def _excluded_nodes_needed(
-    books: Books, request: GangRequest, chains: list[str], nodes: frozenset[str]
+    books: CellBooks, request: GangRequest, chains: list[str], nodes: frozenset[str]
 ) -> list[str] | None:
     """Return the excluded nodes with which the gang would fit, or None."""
     for chain in chains:
@@ -90,7 +90,7 @@ def _excluded_nodes_needed(
 
 
 def _any_plan(
-    books: Books, request: GangRequest, chain: str, nodes: frozenset[str] | None
+    books: CellBooks, request: GangRequest, chain: str, nodes: frozenset[str] | None
 ) -> PlacementPlan | None:
     plan = find(books, request, chain, nodes)
     return plan if plan is not None else find_with_eviction(books, request, chain, nodes)

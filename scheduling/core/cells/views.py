@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from scheduling.core.cells.books import Books
+from scheduling.core.cells.books import CellBooks
 from scheduling.core.cells.gangs import Gang, Roster
 from scheduling.core.cells.idle import idle_mask
 from scheduling.core.cells.ledger import ChainLedger, Owned
@@ -78,7 +78,7 @@ def group_view(gang: Gang) -> GroupView:
     )
 
 
-def free_view(books: Books) -> dict[str, object]:
+def free_view(books: CellBooks) -> dict[str, object]:
     """Free cells and largest gangs by chain, and the accounts of each virtual cluster."""
     return {
         "chains": {name: _chain_view(roster.ledger) for name, roster in books.rosters.items()},
@@ -135,7 +135,7 @@ def _idle_instances(ledger: ChainLedger, idle: list[int]) -> dict[int, int]:
     return {size: sum(mask.bit_count() // size for mask in idle) for size in sizes}
 
 
-def _vc_view(books: Books, vc: str) -> dict[str, Any]:
+def _vc_view(books: CellBooks, vc: str) -> dict[str, Any]:
     chains: dict[str, Any] = {}
     for name, roster in books.rosters.items():
         pools = [pool for pool in roster.ledger.pools if pool.vc == vc]
@@ -244,7 +244,7 @@ class VirtualCell:
         return f"{self.vc}/{self.number}"
 
 
-def cells_of(books: Books, vc: str) -> tuple[VirtualCell, ...]:
+def cells_of(books: CellBooks, vc: str) -> tuple[VirtualCell, ...]:
     """Return all cells of a virtual cluster by number, bound or not."""
     found = [
         cell

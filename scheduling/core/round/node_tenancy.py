@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from scheduling.core.cells import CellEngine
-from scheduling.core.cells.reserving import NodeRules, Reservation, reserve
+from scheduling.core.cells.reserving import NodeRules, ReservedCells, reserve
 from scheduling.core.jobspec import JobClass
 from scheduling.core.messages import message
 from scheduling.core.reasons import Reason
@@ -75,7 +75,7 @@ class Tenancies:
         self.version = 0
         self.clearing: dict[str, int] = {}
         self._users: dict[str, dict[int, tuple[int, bool]]] = defaultdict(dict)
-        self._known: tuple[object, Reservation] | None = None
+        self._known: tuple[object, ReservedCells] | None = None
         if self.owners:
             self._note_users()
 
@@ -138,7 +138,7 @@ class Tenancies:
         return stricter(relied_on, self.vcs[job.vc].least_isolation)
 
     @property
-    def reservation(self) -> Reservation:
+    def reservation(self) -> ReservedCells:
         """The nodes that guarantees need, as the books are now."""
         stamp = (
             self.version,

@@ -16,7 +16,7 @@ from scheduling.jobs.models import Job
 from scheduling.jobs.queries.events import visible_jobs_among
 from scheduling.jobs.queries.job_columns import ASK_A_LEAD, jobs_ahead, waits_for_a_lead
 from scheduling.jobs.queries.jobs import visible_job
-from scheduling.rounds.queries import RoundHealth, newest_round, pulse_of
+from scheduling.rounds.queries import RoundHealth, newest_round, round_health
 from scheduling.runs.models import Attempt, Preemption
 from tenants.viewers import Viewer
 from tessera.messages import Message, plain
@@ -104,7 +104,7 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
     age = (now - at).total_seconds() if at else None
     waited = (now - job.submitted_at).total_seconds()
     # Before the first round, the wait of the job itself shows whether a round is overdue.
-    if pulse_of(waited if age is None else age, round_seconds) is RoundHealth.STOPPED:
+    if round_health(waited if age is None else age, round_seconds) is RoundHealth.STOPPED:
         return _answer(
             job,
             code=ReasonCode.SCHEDULER_NOT_RUNNING,

@@ -9,7 +9,7 @@ from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast
 
 from scheduling.clusters.models import Device, Node
-from scheduling.core.cells.reconfiguration import Health, RunningGang
+from scheduling.core.cells.reconfiguration import ClusterHealth, RunningGang
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.lifecycle import HOLDING
 from scheduling.core.round.engine_setup import running_gangs
@@ -45,12 +45,12 @@ _LEASES: Final = CompiledQuery(_held_leases)
 _JOBS: Final = CompiledQuery(_holding_jobs)
 
 
-def health_now() -> Health:
+def health_now() -> ClusterHealth:
     """Return nodes that are down and unhealthy devices, as rounds use them; two queries."""
     return _health(Node.objects.filter(contact=NodeState.DOWN))
 
 
-def placeable_now() -> Health:
+def placeable_now() -> ClusterHealth:
     """Return nodes that accept no new work and unhealthy devices; two queries."""
     return _health(Node.objects.exclude(state=NodeState.READY))
 
@@ -104,8 +104,8 @@ def _demand(stored: str) -> Demand:
     return Demand.from_json(json.loads(stored))
 
 
-def _health(nodes: "QuerySet[Node]") -> Health:
-    return Health(
+def _health(nodes: "QuerySet[Node]") -> ClusterHealth:
+    return ClusterHealth(
         nodes=frozenset(nodes.filter(removed_at=None).values_list("name", flat=True)),
         devices=frozenset(
             Device.objects.filter(retired_at=None, healthy=False).values_list(

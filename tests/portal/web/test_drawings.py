@@ -6,7 +6,6 @@ import pytest
 
 from portal.web.components.bars import (
     EST_WIDTH,
-    RoundTick,
     VcBarUse,
     estimate_bar,
     sparkline,
@@ -16,6 +15,7 @@ from portal.web.components.bars import (
 from portal.web.components.history import Held, Mark, StateSpan, history
 from portal.web.components.mapvalues import MapCell
 from portal.web.components.placement import placement
+from scheduling.rounds.queries import RoundTick
 
 START = datetime(2025, 11, 14, 8, 0, tzinfo=UTC)
 

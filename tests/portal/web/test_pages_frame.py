@@ -10,9 +10,9 @@ from django.urls import reverse
 from django.utils import timezone
 
 from portal.web import context, errors
-from portal.web.components.bars import RoundTick
 from portal.web.components.states import JOB_STATES
 from portal.web.frame import Frame, set_frame
+from scheduling.rounds.queries import RoundTick
 from tenants.models import User
 
 ROOT = Path(__file__).resolve().parents[3]

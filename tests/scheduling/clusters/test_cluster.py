@@ -246,21 +246,21 @@ def test_a_lease_without_a_process_is_a_disagreement():
 
 def test_the_ticker_turns_late_and_then_stopped():
     viewer = make_viewer("carol")
-    assert ticker(viewer, now=NOW, round_seconds=10).pulse is RoundHealth.STOPPED
+    assert ticker(viewer, now=NOW, round_seconds=10).health is RoundHealth.STOPPED
     for _ in range(14):
         run_round()
 
     now = ticker(viewer, now=NOW, round_seconds=10)
 
     assert [tick.number for tick in now.ticks] == list(range(3, 15))
-    assert (now.number, now.age_seconds, now.pulse) == (14, 0.0, RoundHealth.ON_TIME)
-    for seconds, pulse in (
+    assert (now.age_seconds, now.health) == (0.0, RoundHealth.ON_TIME)
+    for seconds, health in (
         (20, RoundHealth.ON_TIME),
         (21, RoundHealth.LATE),
         (31, RoundHealth.STOPPED),
     ):
         at = NOW + timedelta(seconds=seconds)
-        assert ticker(viewer, now=at, round_seconds=10).pulse is pulse
+        assert ticker(viewer, now=at, round_seconds=10).health is health
 
 
 def test_rounds_are_paged_and_one_is_found_by_its_number():

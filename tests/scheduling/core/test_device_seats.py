@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.core.device_seats import Seat, Seated, seat_devices, without_shared_uuids
+from scheduling.core.device_seats import DeviceSeat, Seated, seat_devices, without_shared_uuids
 from tessera.inventory import Device
 
 SOCKETS = 2
@@ -27,9 +27,9 @@ def reported(board: dict[int, str]) -> list[Device]:
     return [gpu(place, board[place], index) for index, place in enumerate(sorted(board))]
 
 
-def seats_of(board: dict[int, str], held: frozenset[int] = frozenset()) -> list[Seat]:
+def seats_of(board: dict[int, str], held: frozenset[int] = frozenset()) -> list[DeviceSeat]:
     return [
-        Seat(
+        DeviceSeat(
             number=place,
             cells=(str(place // 4),),
             uuid=f"GPU-{name}",
@@ -133,11 +133,11 @@ def test_a_gpu_without_a_uuid_is_known_by_its_address() -> None:
 def test_declared_slots_are_known_by_their_index() -> None:
     slots = [Device(index=i, type="cpu", path=[], declared=True) for i in (0, 2)]
 
-    assert seat_devices([Seat(number=n) for n in range(3)], slots).numbers == (0, 2)
+    assert seat_devices([DeviceSeat(number=n) for n in range(3)], slots).numbers == (0, 2)
 
 
 def test_leaves_of_an_import_get_the_devices_of_their_index() -> None:
-    assert seat_devices([Seat(number=n) for n in range(8)], reported(FULL)).numbers == tuple(
+    assert seat_devices([DeviceSeat(number=n) for n in range(8)], reported(FULL)).numbers == tuple(
         range(8)
     )
 

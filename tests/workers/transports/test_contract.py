@@ -25,7 +25,7 @@ from workers.transports.base import (
     RefusedError,
     Saved,
     Transport,
-    UnreachableError,
+    UnreachableNodeError,
 )
 
 
@@ -217,7 +217,7 @@ async def test_a_run_goes_on_when_the_line_breaks_and_is_found_again(place: Plac
     started = await start(first, run)
 
     place.node.drop_connections()
-    with pytest.raises(UnreachableError):
+    with pytest.raises(UnreachableNodeError):
         async for _ in first.events():
             pass
     await second.open()
@@ -234,7 +234,7 @@ async def test_a_line_that_is_closed_answers_nobody(place: Place) -> None:
 
     await line.close()
 
-    with pytest.raises(UnreachableError):
+    with pytest.raises(UnreachableNodeError):
         await line.runs()
 
 
@@ -468,7 +468,7 @@ class TestOnRealNodes:
         address = dataclasses.replace(place.node.address, host_key=_another_key())
         line._address = address  # type: ignore[attr-defined]
 
-        with pytest.raises(UnreachableError, match="a host key other than"):
+        with pytest.raises(UnreachableNodeError, match="a host key other than"):
             await line.open()
 
         assert place.node.commands == []

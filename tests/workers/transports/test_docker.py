@@ -16,7 +16,7 @@ from tests.support.podman_engine import podman_engine
 from tests.support.ssh_node import ssh_node
 from tests.support.transport_runs import DEADLINE, read_log, run_spec, stop_run, wait_for_exit
 from tests.workers.transports.conftest import bundle
-from workers.transports.base import Container, Preparation, PrepareError, UnreachableError
+from workers.transports.base import Container, Preparation, PrepareError, UnreachableNodeError
 from workers.transports.docker import DockerTransport
 
 pytestmark = pytest.mark.docker
@@ -281,7 +281,7 @@ async def test_an_engine_that_is_not_there_is_an_unreachable_node(
         await line.open()
 
         async with asyncio.timeout(20):
-            with pytest.raises(UnreachableError):
+            with pytest.raises(UnreachableNodeError):
                 await line.prepare(in_container("true"))
 
         await line.close()

@@ -15,7 +15,7 @@ from workers.transports.base import (
     Grew,
     MisbehavedError,
     RefusedError,
-    UnreachableError,
+    UnreachableNodeError,
 )
 from workers.transports.session import MOST_RUNS_WITH_NEWS, ServeSession
 
@@ -130,12 +130,12 @@ async def test_a_refusal_carries_class_code_and_message(line: Line) -> None:
 
 
 async def test_a_reply_timeout_names_the_request(line: Line) -> None:
-    with pytest.raises(UnreachableError, match=r"no reply to probe within 0\.01 s"):
+    with pytest.raises(UnreachableNodeError, match=r"no reply to probe within 0\.01 s"):
         await line.session.request("probe", patience=0.01)
 
 
 async def test_a_reply_that_comes_too_late_is_ignored(line: Line) -> None:
-    with pytest.raises(UnreachableError):
+    with pytest.raises(UnreachableNodeError):
         await line.session.request("probe", patience=0.01)
 
     line.receive(id=1, ok=True)
@@ -147,12 +147,12 @@ async def test_all_open_requests_fail_when_the_connection_breaks(line: Line) -> 
     asked = [asyncio.create_task(line.session.request("runs")) for _ in range(3)]
     await asyncio.sleep(0)
 
-    line.session.end(UnreachableError("cable cut"))
+    line.session.end(UnreachableNodeError("cable cut"))
 
     for task in asked:
-        with pytest.raises(UnreachableError, match="cable cut"):
+        with pytest.raises(UnreachableNodeError, match="cable cut"):
             await task
-    with pytest.raises(UnreachableError, match="cable cut"):
+    with pytest.raises(UnreachableNodeError, match="cable cut"):
         await line.session.request("runs")
 
 
@@ -182,7 +182,7 @@ async def test_the_newest_event_of_a_run_replaces_older_ones(line: Line) -> None
     for end in range(10_000):
         line.receive(event="grew", run_id=RUN, log_end=end, reports_end=0)
     line.receive(event="run", run={"run_id": RUN, "phase": "running"})
-    line.session.end(UnreachableError("over"))
+    line.session.end(UnreachableNodeError("over"))
 
     news = line.session.events()
 

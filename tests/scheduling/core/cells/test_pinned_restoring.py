@@ -14,7 +14,7 @@ from scheduling.core.cells import (
     Quota,
     VcSpec,
 )
-from scheduling.core.cells.reconfiguration import Health, RunningGang, dry_run, taken_over
+from scheduling.core.cells.reconfiguration import ClusterHealth, RunningGang, dry_run, taken_over
 from scheduling.core.cells.views import cells_of, placements
 from tests.strategies.cells import TYPES
 from tests.support.cell_invariants import check
@@ -50,7 +50,7 @@ def running() -> RunningGang:
 def test_it_is_guaranteed_where_the_cell_is_the_same() -> None:
     gang = running()
 
-    engine, stranded = taken_over(spec("a0", "b0"), [gang], Health())
+    engine, stranded = taken_over(spec("a0", "b0"), [gang], ClusterHealth())
 
     assert stranded == ()
     assert engine.gangs["mine"].guaranteed
@@ -65,7 +65,7 @@ def test_it_is_guaranteed_where_the_cell_is_the_same() -> None:
 def test_it_borrows_where_the_cell_is_gone_or_elsewhere(after: ClusterSpec) -> None:
     gang = running()
 
-    engine, stranded = taken_over(after, [gang], Health())
+    engine, stranded = taken_over(after, [gang], ClusterHealth())
 
     assert stranded == ()
     assert not engine.gangs["mine"].guaranteed

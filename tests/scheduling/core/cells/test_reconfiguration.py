@@ -19,7 +19,7 @@ from scheduling.core.cells import (
     feasible,
 )
 from scheduling.core.cells.reconfiguration import (
-    Health,
+    ClusterHealth,
     PinChange,
     PromiseChange,
     RunningGang,
@@ -107,7 +107,7 @@ def test_the_higher_priority_keeps_the_quota_whoever_came_first() -> None:
 
 def test_what_was_lost_returns_when_the_quota_does() -> None:
     before = engine_with(shares(v1=1), ("1", "v1", 5, 4))
-    lost, _ = taken_over(shares(v1=0, v2=2), running_in(before), Health())
+    lost, _ = taken_over(shares(v1=0, v2=2), running_in(before), ClusterHealth())
 
     effect = dry_run(lost.spec, shares(v1=1), running_in(lost))
 
@@ -198,7 +198,7 @@ def test_applying_a_change_gives_exactly_what_the_dry_run_said(
         vc = data.draw(st.sampled_from(sorted(spec.virtual_clusters)))
         submit(engine, wish, f"{number}", vc)
     after = data.draw(changed(spec))
-    health = Health(nodes=frozenset(engine.bad_nodes))
+    health = ClusterHealth(nodes=frozenset(engine.bad_nodes))
 
     effect = dry_run(spec, after, running_in(engine), health=health)
 

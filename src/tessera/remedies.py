@@ -1,0 +1,62 @@
+"""English templates of the remedies of reasons (``tessera.reasons``)."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tessera.messages import Template, fixed
+
+REMEDIES: Final[Mapping[str, Template]] = {
+    "release": fixed("Release it."),
+    "submit-without-dependency": fixed("Stop it, and submit it again without that dependency."),
+    "ask-higher-limit-or-fewer": fixed("Ask for a higher limit, or use fewer devices."),
+    "ask-higher-limit": fixed("Ask for a higher limit."),
+    "ask-higher-borrow-cap": fixed(
+        "Ask a cluster admin for a higher cap on opportunistic devices."
+    ),
+    "ask-fewer-ports": fixed("Request fewer ports."),
+    "raise-priority": fixed(
+        "Raise its priority, or allow backfill in the virtual cluster's policy."
+    ),
+    "ask-later-deadline": fixed("Request a later deadline, or submit it without one."),
+    "remove-image": fixed("Remove the image, or ask an admin for a node with Docker."),
+    "omit-rdma": fixed("Omit rdma, or ask an admin for a node with InfiniBand."),
+    "use-private-ipc": fixed(
+        "Use ipc: private, or ask an admin to dedicate a node to this tenant alone."
+    ),
+    "ask-more-devices": fixed("Request more devices, or fewer CPUs and less memory."),
+    "ask-to-raise-isolation": fixed(
+        "Ask an admin to raise the isolation level of the nodes (docs/isolation.md)."
+    ),
+    "ask-to-enable-namespaces": fixed(
+        "Ask an admin to enable user namespaces on the nodes (docs/isolation.md)."
+    ),
+    "give-images": fixed("Give each role an image: jobs with an image run at level container."),
+    "give-images-and-engine": fixed(
+        "Give each role an image, and run it on a node with a container engine."
+    ),
+    "ask-to-dedicate": fixed(
+        "Wait for another node, or ask an admin to dedicate a node to this tenant."
+    ),
+    "ask-for-storage": fixed(
+        "Ask an admin to make it available on more nodes (tessera storage list shows where)."
+    ),
+    "omit-storage": fixed("Remove it from storage, or ask an admin for access."),
+    "ask-to-reset": fixed("Ask an admin to reset %(nodes)s when no job runs there."),
+    "repair-node": fixed("Repair node %(node)s."),
+    "submit-again": fixed("Submit it again: a new job avoids no node."),
+    "ask-quota": fixed("Ask for a quota."),
+    "ask-smaller-instances": fixed("Request at most %(most)s per instance, and more instances."),
+    "name-level": fixed("Use one of %(names)s."),
+    "ask-at-most-or-spread": fixed("Request at most %(most)s, or allow it to spread."),
+    "ask-at-most": fixed("Request at most %(most)s."),
+    "ask-at-most-of-kinds": fixed("Request at most %(most)s of %(kinds)s."),
+    "run-outside-pinned": fixed("Run it outside the pinned cell."),
+    "run-opportunistically": fixed("Run it opportunistically."),
+    "opportunistic-fits": fixed("Run it opportunistically: enough devices are free now."),
+    "opportunistic-fits-unpinned": fixed(
+        "Run it opportunistically, outside the pinned cell: enough devices are free now."
+    ),
+    "less-fits": fixed("Request %(less)s: that fits now."),
+    "job-ends": fixed("One blocking job ends; it has %(size)s."),
+    "jobs-end": fixed("%(ends)s blocking jobs end; they have %(size)s together."),
+}
