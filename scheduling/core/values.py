@@ -6,7 +6,7 @@ from typing import Any
 
 from scheduling.core.cells import ClusterSpec
 from scheduling.core.jobspec import Demand, JobClass
-from scheduling.core.policy_interface import NO_FACTS, PLAIN_TERMS, Facts, Terms
+from scheduling.core.policy_interface import NO_FACTS, PLAIN_TERMS, Facts, GridTable, Terms
 from scheduling.core.reasons import Reason
 from scheduling.core.storages import StorageFacts
 from tessera.isolation import NONE, USER
@@ -210,6 +210,7 @@ class ClusterSnapshot:
         device_memory: bytes of the smallest device of each type that reports it; only if policies
             use more than gangs and arrivals.
         storages: facts of the storages by name.
+        grids: the best grid of each shape of each hybrid job, by job ID; stored only if any.
     """
 
     now: float
@@ -228,6 +229,7 @@ class ClusterSnapshot:
     ports_left: int | None = None
     device_memory: Mapping[str, int] = field(default_factory=dict)
     storages: Mapping[str, StorageFacts] = field(default_factory=dict)
+    grids: Mapping[int, GridTable] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

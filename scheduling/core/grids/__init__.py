@@ -20,6 +20,7 @@ from scheduling.core.grids.model import (
 from scheduling.core.grids.partition import Partition, partition
 from scheduling.core.grids.profiles import LayerClass, LayerRun, Profile
 from scheduling.core.grids.stages import GridState, Training
+from scheduling.core.grids.tables import grid_table
 
 __all__ = [
     "Estimator",
@@ -41,6 +42,7 @@ __all__ = [
     "Schedule",
     "StageShape",
     "Training",
+    "grid_table",
     "grids_of",
     "partition",
 ]

@@ -4,6 +4,13 @@ Production rounds and the simulator build the same values. Facts that a live rou
 not have yet have their defaults, so that a view of 10,000 jobs costs only its available facts.
 """
 
+from scheduling.core.policy_interface.grids import (
+    GRIDS_PER_JOB,
+    BestGrid,
+    GridTable,
+    grid_at,
+    grid_types,
+)
 from scheduling.core.policy_interface.jobs import (
     NO_FACTS,
     PLAIN_TERMS,
@@ -34,12 +41,15 @@ from scheduling.core.policy_interface.snapshot import (
 )
 
 __all__ = [
+    "GRIDS_PER_JOB",
     "LINEAR",
     "NO_FACTS",
     "PLAIN_TERMS",
     "Alloc",
+    "BestGrid",
     "Event",
     "Facts",
+    "GridTable",
     "JobPhase",
     "Kind",
     "LinearModel",
@@ -58,4 +68,6 @@ __all__ = [
     "Tenant",
     "Terms",
     "TypeInfo",
+    "grid_at",
+    "grid_types",
 ]

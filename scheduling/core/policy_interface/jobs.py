@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from scheduling.core.jobspec import Demand, JobClass
+from scheduling.core.policy_interface.grids import GridTable, grid_types
 
 _NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
@@ -251,6 +252,8 @@ class PolicyJob:
         since: when the phase began, seconds since the epoch.
         alloc: its present allocation.
         asked: the gang as an allocation, or None before the driver computes it from ``demand``.
+        grids: the best grid of each shape of a hybrid job; empty for other jobs. Performance
+            models answer from it, so that most policies need not read it.
     """
 
     id: int
@@ -265,6 +268,7 @@ class PolicyJob:
     terms: Terms = PLAIN_TERMS
     facts: Facts = NO_FACTS
     asked: Alloc | None = None
+    grids: GridTable = ()
 
     @property
     def gang(self) -> int:
@@ -275,6 +279,14 @@ class PolicyJob:
     def types(self) -> tuple[str, ...]:
         """Types usable by every member, in order of preference; empty for any."""
         return self.demand.members[0].device_types
+
+    def types_at(self, devices: int) -> tuple[str, ...]:
+        """Return the types usable with a number of devices, in order of preference; empty for any.
+
+        A hybrid job needs a grid there, except if it has none with this number of devices at all.
+        """
+        able = grid_types(self.grids, devices)
+        return tuple(kind for kind in self.types or able if kind in able) if able else self.types
 
     def allows(self, devices: int) -> bool:
         """Return whether the job can run on a number of devices."""

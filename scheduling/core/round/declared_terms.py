@@ -1,11 +1,12 @@
 """Declarations of a job's owner other than the gang, converted for policies."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from scheduling.core.jobspec import Demand, JobSpec
 from scheduling.core.lifecycle import FailureClass
-from scheduling.core.policy_interface import PLAIN_TERMS, Kind, Terms
+from scheduling.core.policy_interface import PLAIN_TERMS, Kind, Step, Terms
 from scheduling.core.round.gang_sizes import scale_of
 
 APPLICATION_LABEL: Final = "application"
@@ -49,6 +50,8 @@ def read_terms(document: Mapping[str, Any], demand: Demand, tenant: int) -> Term
     """Parse the output of ``terms_document``."""
     bounds, batches = document.get("elastic"), document.get("batch") or (None, None, None)
     scale = scale_of(demand, *bounds) if bounds else None
+    if scale is not None and document.get("hybrid"):
+        scale = replace(scale, step=Step.POWER_OF_TWO)  # widths of stages are powers of two
     if not document:
         return PLAIN_TERMS if not tenant else Terms(tenant=tenant)
     return Terms(

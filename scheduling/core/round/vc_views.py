@@ -9,6 +9,7 @@ from scheduling.core.cells import CellEngine
 from scheduling.core.policy_interface import (
     LINEAR,
     Alloc,
+    GridTable,
     JobPhase,
     Model,
     Part,
@@ -32,8 +33,11 @@ class VirtualClusterViews:
 
     def plain(self, vc: VcFacts, waiting: Iterable[QueuedJob]) -> Snapshot:
         """Build the view with gangs and arrival order only, as first in, first out needs it."""
-        jobs = [_waiting(job, NOTHING_KNOWN) for job in waiting]
-        jobs += [_running(job, NOTHING_KNOWN, None) for job in self._held_in(vc)]
+        grids = self.snapshot.grids
+        jobs = [_waiting(job, NOTHING_KNOWN, grids.get(job.id, ())) for job in waiting]
+        jobs += [
+            _running(job, NOTHING_KNOWN, None, grids.get(job.id, ())) for job in self._held_in(vc)
+        ]
         return self._view(
             vc, jobs, Pool(capacity=guaranteed_devices(self.engine, vc.name)), LINEAR
         )
@@ -42,13 +46,17 @@ class VirtualClusterViews:
         """Build the view with allocations, declarations and measurements."""
         from scheduling.core.performance.live import LiveModel  # noqa: PLC0415  brings NumPy
 
-        known = self.snapshot.known
-        jobs = [_waiting(job, known.get(job.id, NOTHING_KNOWN)) for job in waiting]
+        known, grids = self.snapshot.known, self.snapshot.grids
+        jobs = [
+            _waiting(job, known.get(job.id, NOTHING_KNOWN), grids.get(job.id, ()))
+            for job in waiting
+        ]
         borrowed: Counter[str] = Counter()
         for job in self._held_in(vc):
             alloc = self._alloc(job)
             facts = known.get(job.id, NOTHING_KNOWN)
-            jobs.append(_running(job, facts, alloc if alloc.parts else None))
+            table = grids.get(job.id, ())
+            jobs.append(_running(job, facts, alloc if alloc.parts else None, table))
             if borrowed_devices(self.engine, job):
                 borrowed.update({part.type or "": part.n for part in alloc.parts})
         model = LiveModel(jobs, known)
@@ -127,7 +135,7 @@ class VirtualClusterViews:
         return +free
 
 
-def _waiting(job: QueuedJob, known: JobFacts) -> PolicyJob:
+def _waiting(job: QueuedJob, known: JobFacts, grids: GridTable) -> PolicyJob:
     return PolicyJob(
         id=job.id,
         owner=job.owner,
@@ -139,10 +147,11 @@ def _waiting(job: QueuedJob, known: JobFacts) -> PolicyJob:
         since=job.submitted,
         terms=known.terms,
         facts=known.facts,
+        grids=grids,
     )
 
 
-def _running(job: HoldingJob, known: JobFacts, alloc: Alloc | None) -> PolicyJob:
+def _running(job: HoldingJob, known: JobFacts, alloc: Alloc | None, grids: GridTable) -> PolicyJob:
     return PolicyJob(
         id=job.id,
         owner=job.owner,
@@ -155,6 +164,7 @@ def _running(job: HoldingJob, known: JobFacts, alloc: Alloc | None) -> PolicyJob
         alloc=alloc,
         terms=known.terms,
         facts=known.facts,
+        grids=grids,
     )
 
 

@@ -21,6 +21,8 @@ from scheduling.rounds.snapshot import Reading
 ROUNDS_DIR: Final = "rounds"
 PER_FOLDER: Final = 1000
 FORMAT: Final = 1
+OMITTED_IF_EMPTY: Final = frozenset({"grids"})
+"""Fields that are not stored if they are empty, so that older rounds have the same bytes."""
 
 
 class _Spelled:
@@ -65,7 +67,11 @@ def spelled_round(snapshot: ClusterSnapshot, result: RoundResult) -> bytes:
 
 
 def _fields(value: ClusterSnapshot | RoundResult) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in fields(value)}
+    return {
+        field.name: getattr(value, field.name)
+        for field in fields(value)
+        if field.name not in OMITTED_IF_EMPTY or getattr(value, field.name)
+    }
 
 
 def _in_order(spelled: Mapping[str, Any]) -> orjson.Fragment:

@@ -64,7 +64,8 @@ def test_what_is_spelled_part_by_part_reads_as_if_spelled_whole(run, tmp_path):
             "snapshot": reading.snapshot,
             "result": result,
         }
-        kept.append(canonical_json(document))
+        # An empty table of grids is not stored, so that older rounds have the same bytes.
+        kept.append(canonical_json(document).replace(b',"grids":{}', b""))
         return evidence.store_round(
             data_dir=tmp_path, number=number, reading=reading, result=result
         )
