@@ -18,6 +18,7 @@ import numpy as np
 from scheduling.core.performance.batches import fit_steps, limits_of, noise_of
 from scheduling.core.performance.convergence import steps_until_flat
 from scheduling.core.performance.goodput import Floats, best_batch
+from scheduling.core.performance.hybrid import GridRates
 from scheduling.core.performance.reverts import is_long, pace
 from scheduling.core.policy_interface import PolicyJob, Shape
 from scheduling.core.values import JobFacts, RunObservation, Timed
@@ -110,6 +111,7 @@ class LiveModel:
             runs[_history(job)].extend(known.get(job.id, _NOTHING).seen)
         self._seen = {name: tuple(sorted(seen)) for name, seen in runs.items()}
         self.speeds = relative_speeds(self._seen.values())
+        self._grids: dict[int, GridRates] = {}
         self._timed: dict[str, dict[str, list[Timed]]] = defaultdict(lambda: defaultdict(list))
         for job in jobs:
             for one in known.get(job.id, _NOTHING).timed:
@@ -130,9 +132,14 @@ class LiveModel:
         return np.array(rows, dtype=np.float64).reshape(len(jobs), len(shapes))
 
     def rate(self, job: PolicyJob, shape: Shape, batch: int | None = None) -> float:
-        """Return steps per second: measured on this shape, or fitted, or proportional."""
+        """Return steps per second: measured on this shape, or fitted, or proportional.
+
+        A hybrid job has the rate of its best grid there, and 0 on shapes without a grid.
+        """
         if job.types and shape.type not in job.types:
             return 0.0
+        if job.grids:
+            return self._of_grids(job).rate(shape)
         useful = self._goodput(job, shape)
         if useful is not None:
             return useful
@@ -141,6 +148,13 @@ class LiveModel:
             return shape.devices * self._speed(shape.type)
         tried = (run.type for run in seen)
         return _rate(seen, shape) * self._against(seen[0].type, tried, shape.type)
+
+    def _of_grids(self, job: PolicyJob) -> GridRates:
+        rates = self._grids.get(job.id)
+        if rates is None:
+            seen = self._known.get(job.id, _NOTHING).seen
+            rates = self._grids[job.id] = GridRates(job.grids, seen)
+        return rates
 
     def _goodput(self, job: PolicyJob, shape: Shape) -> float | None:
         """Return steps of the initial batch per second at the best batch; None if unknown."""
@@ -172,18 +186,27 @@ class LiveModel:
         return 1
 
     def speed(self, job: PolicyJob, device_type: str) -> float:
-        """Return the steps per second on one device of a type."""
+        """Return the steps per second on one device of a type; of a hybrid job, per device."""
+        if job.grids:
+            return self._of_grids(job).speed(device_type)
         return self.rate(job, Shape(type=device_type, nodes=1, devices=1))
 
     def profiled(self, job: PolicyJob) -> Mapping[str, int]:
-        """Return the maximum observed devices of the job, or of its application, by type."""
+        """Return the maximum observed devices of the job, or of its application, by type.
+
+        All grids of a hybrid job count as observed: their rates need no projection.
+        """
+        if job.grids:
+            return self._of_grids(job).largest()
         most: dict[str, int] = {}
         for run in self._seen.get(_history(job), ()):
             most[run.type] = max(most.get(run.type, 0), run.devices)
         return most
 
     def most_devices(self, job: PolicyJob, device_type: str) -> int:
-        """Return the largest declared size."""
+        """Return the largest declared size; of a hybrid job, the largest with a grid."""
+        if job.grids:
+            return self._of_grids(job).largest().get(device_type, 0)
         return job.terms.scale.maximum if job.terms.scale else job.gang
 
     def restart_seconds(self, job: PolicyJob, device_type: str | None = None) -> float:

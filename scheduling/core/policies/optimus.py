@@ -138,7 +138,7 @@ def _remaining(snapshot: Snapshot, job: PolicyJob, young: float) -> float:
 
 def _kind(room: FreeDevices, job: PolicyJob, devices: int) -> str | None:
     """Return the type for a job: its present one, otherwise the first with room."""
-    free = room.free_for(job)
+    free = room.free_for(job, devices)
     held = job.alloc.parts[0].type if job.alloc else None
     if held is not None and free.get(held, 0) >= devices:
         return held

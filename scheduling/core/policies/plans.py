@@ -232,7 +232,8 @@ def _fitted(alloc: Alloc, job: PolicyJob, free: Mapping[str, int]) -> Alloc | No
     for part in alloc.parts:
         name = part.type
         if name is None:
-            allowed = [kind for kind in left if not job.types or kind in job.types]
+            types = job.types_at(alloc.devices)
+            allowed = [kind for kind in left if not types or kind in types]
             name = max(allowed, key=lambda kind: left[kind], default=None)
         if name is None or (left.get(name, 0) < part.n and alloc.share is None):
             return None

@@ -27,6 +27,7 @@ from scheduling.core.policy_interface import (
     PolicyJob,
     Shape,
     Snapshot,
+    grid_types,
 )
 
 _REMEMBERED: Final = 20
@@ -117,7 +118,12 @@ class Pollux:
         sizes = np.zeros((len(jobs), total + 1), dtype=np.int16)
         for index, job in enumerate(jobs):
             most = min(self._most(snapshot, job, kind), total)
-            allowed = [n for n in range(most + 1) if job.allows(n)]
+            types = grid_types(job.grids)
+            allowed = [
+                n
+                for n in range(most + 1)
+                if job.allows(n) and (not types or kind in job.types_at(n))
+            ]
             sizes[index, allowed] = allowed
         sizes = np.maximum.accumulate(sizes, axis=1)
         fair = ceil(total / len(jobs))
@@ -150,7 +156,8 @@ def _kinds(snapshot: Snapshot, jobs: Sequence[PolicyJob]) -> dict[int, str]:
     count = dict.fromkeys(sorted(snapshot.capacity), 0)
     held = {job.id: job.alloc.parts[0].type for job in jobs if job.alloc}
     for job in sorted(jobs, key=lambda job: (job.id not in held, job.submitted, job.id)):
-        able = [kind for kind in count if not job.types or kind in job.types]
+        types = job.types or grid_types(job.grids)
+        able = [kind for kind in count if not types or kind in types]
         kind = held.get(job.id)
         if kind not in count:
             able.sort(key=lambda kind: (-snapshot.capacity[kind] / (1 + count[kind]), kind))

@@ -285,13 +285,20 @@ class PolicyJob:
 
         A hybrid job needs a grid there, except if it has none with this number of devices at all.
         """
-        able = grid_types(self.grids, devices)
+        able = grid_types(self.grids, devices) if self.grids else ()
         return tuple(kind for kind in self.types or able if kind in able) if able else self.types
 
     def allows(self, devices: int) -> bool:
-        """Return whether the job can run on a number of devices."""
+        """Return whether the job can run on a number of devices.
+
+        A hybrid job needs a grid; only its requested size is allowed without one.
+        """
         scale = self.terms.scale
-        return devices == self.gang if scale is None else scale.allows(devices)
+        if devices == self.gang or scale is None:
+            return devices == self.gang and (scale is None or scale.allows(devices))
+        return scale.allows(devices) and (
+            not self.grids or any(row.devices == devices for row in self.grids)
+        )
 
     def cut(self, alloc: Alloc, most: int) -> Alloc | None:
         """Reduce ``alloc`` to ``most`` devices, or return None if the job has no such small size.
@@ -300,9 +307,14 @@ class PolicyJob:
         """
         if alloc.devices <= most:
             return alloc
-        is_whole = len(alloc.parts) != 1 or alloc.share is not None
-        scale = None if is_whole else self.terms.scale
-        size = scale.largest(most) if scale is not None else None
+        scale = self.terms.scale
+        if scale is None or len(alloc.parts) != 1 or alloc.share is not None:
+            return None
+        if self.grids:
+            sizes = (row.devices for row in self.grids if row.type == alloc.single.type)
+            size = max((n for n in sizes if n <= most and scale.allows(n)), default=None)
+        else:
+            size = scale.largest(most)
         if size is None:
             return None
         return Alloc(parts=(replace(alloc.single, n=size, executors=None),))
@@ -310,5 +322,9 @@ class PolicyJob:
     @property
     def least(self) -> int:
         """The smallest size that the job can run at; its gang where no other is allowed."""
+        if self.grids:
+            return min(
+                (row.devices for row in self.grids if self.allows(row.devices)), default=self.gang
+            )
         scale = self.terms.scale
         return (scale.smallest if scale is not None else None) or self.gang

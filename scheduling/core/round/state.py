@@ -16,6 +16,7 @@ from scheduling.core.jobspec import JobClass
 from scheduling.core.messages import message
 from scheduling.core.performance.reverts import with_reverts
 from scheduling.core.policies.base import TimeLimit
+from scheduling.core.policy_interface import grid_types
 from scheduling.core.reasons import Reason
 from scheduling.core.round import starting
 from scheduling.core.round.caps import DeviceUse, cut_down, grown_within_caps
@@ -30,6 +31,7 @@ from scheduling.core.round.claims import (
 from scheduling.core.round.decision_cache import DecisionCache
 from scheduling.core.round.fairness import in_turn, tenant_weights
 from scheduling.core.round.gang_requests import job_of_group, requests_of
+from scheduling.core.round.gang_sizes import on_grids
 from scheduling.core.round.gates import closed_gate
 from scheduling.core.round.node_tenancy import Tenancies
 from scheduling.core.round.placement import (
@@ -179,7 +181,7 @@ class RoundState:
             return
         reason = self._held_back(job) if strict else None
         if reason is None:
-            job = self._within_caps(job)
+            job = on_grids(self._within_caps(job), self.snapshot.grids.get(job.id, ()))
             reason = self.use.capped(job, self.vcs[job.vc])
         if reason is None:
             if waiting.claims:  # earlier starts may leave less of a cap than it has claimed
@@ -321,7 +323,11 @@ class RoundState:
         left = self.use.left(job, vc)
         if left is None or left >= job.demand.devices:
             return job
-        return cut_down(job, known, self.waiting[job.id], left)
+        cut = cut_down(job, known, self.waiting[job.id], left)
+        grids = self.snapshot.grids.get(job.id, ())
+        able, kinds = grid_types(grids, cut.demand.devices), cut.demand.members[0].device_types
+        has_grid = any(kind in able for kind in kinds or able)
+        return cut if has_grid or not grids else job
 
     def _held_back(self, job: QueuedJob) -> Reason | None:
         head = self.heads.get((job.vc, job.job_class is _OPPORTUNISTIC))

@@ -118,7 +118,8 @@ class EasyScale:
         self, job: PolicyJob, snapshot: Snapshot, room: FreeDevices, memory: Mapping[str, Any]
     ) -> Trainee:
         scale = job.terms.scale
-        elastic = scale is not None and len(job.demand.members) == 1
+        # Hybrid jobs have no logical workers to move: they run at the requested size.
+        elastic = scale is not None and len(job.demand.members) == 1 and not job.grids
         kinds = one_type(job, room.kinds)
         sharing = job.facts.sharing
         rates = {

@@ -14,6 +14,7 @@ from scheduling.core.policy_interface import (
     Shape,
     Snapshot,
     Step,
+    grid_types,
 )
 
 
@@ -41,6 +42,7 @@ def one_type(job: PolicyJob, kinds: Iterable[str]) -> list[str]:
         kind
         for kind in kinds
         if all(not m.device_types or kind in m.device_types for m in job.demand.members)
+        and (not job.grids or kind in job.types_at(job.gang))
     ]
     rank = {kind: position for position, kind in enumerate(job.types)}
     return sorted(able, key=lambda kind: (rank.get(kind, len(rank)), kind))
@@ -82,9 +84,10 @@ class FreeDevices:
         lent = self._lent.get(kind, 0) if job is not None and borrows(job) else 0
         return self._own.get(kind, 0) + lent
 
-    def free_for(self, job: PolicyJob) -> dict[str, int]:
-        """Return the devices available to ``job``, by usable type."""
-        allowed = job.types or tuple(self._kinds)
+    def free_for(self, job: PolicyJob, devices: int | None = None) -> dict[str, int]:
+        """Return the devices available to ``job``, by type usable at a size; None for any size."""
+        types = job.types_at(devices) if devices is not None else job.types
+        allowed = types or grid_types(job.grids) or tuple(self._kinds)
         return {kind: self.free(kind, job) for kind in allowed if kind in self._kinds}
 
     def fit(self, job: PolicyJob) -> Alloc | None:
@@ -152,7 +155,7 @@ class FreeDevices:
                 yield () if part.type is None else (part.type,)
             return
         for member in job.demand.members:
-            yield member.device_types
+            yield job.types_at(alloc.devices) if job.grids else member.device_types
 
 
 def sizes_of(job: PolicyJob, most: int) -> list[int]:

@@ -130,9 +130,8 @@ class Backfill:
 
     def _waiting(self, job: PolicyJob, room: FreeDevices) -> Waiting:
         seconds = inf if job.terms.estimate is None else job.terms.estimate * self.padding
-        return Waiting(
-            id=job.id, n=job.gang, types=job.types or tuple(room.kinds), seconds=seconds
-        )
+        types = job.types_at(job.gang) or tuple(room.kinds)
+        return Waiting(id=job.id, n=job.gang, types=types, seconds=seconds)
 
     def _left(self, job: PolicyJob, snapshot: Snapshot) -> float:
         if job.terms.estimate is None:

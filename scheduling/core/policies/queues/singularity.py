@@ -134,7 +134,7 @@ def sized(job: PolicyJob, size: int, room: FreeDevices) -> Alloc | None:
         return room.fit(job)
     level = job.demand.members[0].within.value
     held = {part.type for part in job.alloc.parts} if job.alloc else set()
-    free = room.free_for(job)
+    free = room.free_for(job, size)
     kinds = sorted(free, key=lambda kind: (kind not in held, -free[kind], kind))
     kind = next((kind for kind in kinds if free[kind] >= size), None)
     if kind is None:
@@ -148,9 +148,8 @@ def _grow(job: PolicyJob, room: FreeDevices, allocs: dict[int, Alloc]) -> None:
     if alloc is None or len(alloc.parts) > 1 or alloc.devices >= job.gang:
         return
     part = alloc.single
-    free = room.free_for(job).get(part.type or "", 0)
     for size in reversed(splices(job)):
-        if 0 < size - part.n <= free:
+        if 0 < size - part.n <= room.free_for(job, size).get(part.type or "", 0):
             more = replace(part, n=size - part.n)
             room.take(job, Alloc(parts=(more,)))
             allocs[job.id] = Alloc(parts=(replace(part, n=size),))

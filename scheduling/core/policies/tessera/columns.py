@@ -122,7 +122,7 @@ def _insisted(job: PolicyJob) -> tuple[int, ...]:
     if job.terms.scale is None:
         return (job.gang,)
     held = (job.alloc.devices,) if job.alloc is not None else ()
-    return (job.least, *held)
+    return (job.least, *held, *(row.devices for row in job.grids))
 
 
 @lru_cache(maxsize=256)
