@@ -14,6 +14,7 @@ from tessera.node import helper
 _MODULES = (
     *("__init__.py", "protocol.py", "run_spec.py"),
     *("wire.py", "inventory.py", "isolation.py", "job_networks.py", "hardware.py", "storage.py"),
+    "device_sharing.py",
 )
 _PACKAGES = ("node", "train")
 _MAIN = "import sys\n\nfrom tessera.node.__main__ import main\n\nsys.exit(main(sys.argv[1:]))\n"

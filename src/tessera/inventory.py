@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import List
 
 from tessera import job_networks
+from tessera.device_sharing import SHARING_MODES
 from tessera.hardware import Condition
 from tessera.isolation import LEVELS, IsolationProbe
 from tessera.job_networks import NetworkProbe
@@ -83,6 +84,8 @@ class Device:
         declared: True for a CPU slot from a file; it is never shown as a GPU.
         serial: serial number of the board, empty if unknown.
         pci_address: address on the bus as the kernel writes it, ``0000:3b:00.0``, or empty.
+        sharing_modes: modes in which a trial has shown that jobs can share it, best first; empty
+            if the node has tried none.
     """
 
     index: int
@@ -93,6 +96,7 @@ class Device:
     declared: bool = False
     serial: str = ""
     pci_address: str = ""
+    sharing_modes: List[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -226,7 +230,10 @@ def _device(data: object, depth: int) -> Device:
         declared=take.boolean("declared", default=False),
         serial=take.text("serial", "", 64),
         pci_address=take.text("pci_address", "", 32),
+        sharing_modes=take.texts("sharing_modes", len(SHARING_MODES), 16),
     )
+    if not set(device.sharing_modes) <= set(SHARING_MODES):
+        raise take.refuse("sharing_modes", f"must be some of {', '.join(SHARING_MODES)}")
     if len(device.path) != max(depth, 0):
         raise take.refuse("path", "needs one ordinal for each level between node and device")
     return device

@@ -115,6 +115,7 @@ __all__ = (
     "RUNS_DIR",
     "SAVED",
     "SECRETS_DIR",
+    "SHARE",
     "STATE_FILE",
     "STOP",
     "STOP_FILE",
@@ -162,10 +163,11 @@ HELLO, PROBE, TELEMETRY = "hello", "probe", "telemetry"
 STORAGES = "storages"
 PREPARE, GO, CANCEL, STOP, REMOVE = "prepare", "go", "cancel", "stop", "remove"
 RUNS, RENEW, READ, BLOB, TUNE = "runs", "renew", "read", "blob", "tune"
+SHARE = "share"
 SAVED, READ_SAVED, PUT_SAVED = "saved", "read-saved", "put-saved"
 OPERATIONS = (
     *(HELLO, PROBE, TELEMETRY, PREPARE, GO, CANCEL, STOP, REMOVE),
-    *(RUNS, RENEW, READ, BLOB, TUNE),
+    *(RUNS, RENEW, READ, BLOB, TUNE, SHARE),
     *(SAVED, READ_SAVED, PUT_SAVED, STORAGES),
 )
 

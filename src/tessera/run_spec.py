@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Dict, List, Optional, Tuple
 
 from tessera import job_networks
+from tessera.device_sharing import GuestPlace
 from tessera.isolation import (
     LEVELS,
     MAX_PATH_BYTES,
@@ -135,6 +136,7 @@ class RunSpec:
         disk_bytes: limit of run directory and checkpoints together, 0 for no limit.
         storage: storages that the job sees at their mount points.
         host_ipc: its container has the IPC namespace and the shared memory of the node.
+        beside: the places of a guest, one for each of its devices; empty for any other run.
         protocol: version that wrote the spec.
     """
 
@@ -174,6 +176,7 @@ class RunSpec:
     gpus: List[str] = field(default_factory=list)
     storage: List[StorageMount] = field(default_factory=list)
     host_ipc: bool = False
+    beside: List[GuestPlace] = field(default_factory=list)
     protocol: int = PROTOCOL_VERSION
 
     def to_json(self) -> Json:
@@ -245,6 +248,7 @@ class RunSpec:
             gpus=take.texts("gpus", 4096, 128),
             storage=_storage(take),
             host_ipc=take.boolean("host_ipc", default=False),
+            beside=_beside(take),
             protocol=version,
         )
         take.finish()
@@ -264,6 +268,7 @@ _DEFAULTS: Dict[str, object] = {
     "gpus": [],
     "storage": [],
     "host_ipc": False,
+    "beside": [],
 }
 
 
@@ -296,6 +301,13 @@ def _storage(take: Fields) -> List[StorageMount]:
     found = [StorageMount.from_json(item) for item in take.items("storage", MAX_STORAGES)]
     if any(nested_pairs(one.mount for one in found)):
         raise take.refuse("storage", "must have mount points that do not contain each other")
+    return found
+
+
+def _beside(take: Fields) -> List[GuestPlace]:
+    found = [GuestPlace.from_json(item) for item in take.items("beside", 8)]
+    for place in found:
+        parse_run_id(place.holder_run_id)
     return found
 
 
@@ -341,6 +353,8 @@ def _consistent(spec: RunSpec, take: Fields) -> RunSpec:
         raise take.refuse("checkpoint_dir", "must be an absolute path")
     if not spec.command.strip():
         raise take.refuse("command", "must not be empty")
+    if spec.beside and sorted(place.device for place in spec.beside) != sorted(spec.devices):
+        raise take.refuse("beside", "must have one place for each device")
     if spec.log_segment_bytes * 2 > spec.log_cap_bytes:
         raise take.refuse("log_segment_bytes", "must be at most half of log_cap_bytes")
     return spec

@@ -300,6 +300,6 @@ def test_a_secret_whose_name_is_no_file_name_is_refused(name: str) -> None:
 
 
 def test_every_operation_and_phase_has_one_name() -> None:
-    assert len(set(protocol.OPERATIONS)) == len(protocol.OPERATIONS) == 17
+    assert len(set(protocol.OPERATIONS)) == len(protocol.OPERATIONS) == 18
     assert len(set(protocol.PHASES)) == 5
     assert set(protocol.__all__) <= set(vars(protocol))

@@ -1,0 +1,125 @@
+"""Messages of device sharing: the place of a guest, and orders to the coordinator of a device.
+
+Part of the bundle for nodes: Python 3.8, standard library only. The runner of the holder
+coordinates the devices of its run; see ``docs/sharing.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import List
+
+from tessera.wire import Fields, Json
+
+EXCLUSIVE, MIG, MPS, LIMITED = "exclusive", "mig", "mps", "limited"
+COOPERATIVE, TIME_SLICE, SLOT = "cooperative", "time-slice", "slot"
+SHARING_MODES = (EXCLUSIVE, MIG, MPS, LIMITED, COOPERATIVE, TIME_SLICE, SLOT)
+"""Ways to limit memory and compute of the jobs on one device."""
+
+MAX_GUESTS = 3
+"""Most guests of a device; guests have the slots 1 to 3."""
+MAX_BYTES = 1 << 60
+
+
+@dataclass(frozen=True)
+class GuestPlace:
+    """The place of a guest on a device of another run.
+
+    Attributes:
+        device: number of the device, one of the run's ``devices``.
+        holder_run_id: the only run beside which the guest may start.
+        slot: 1 to 3.
+        mode: the sharing mode under which the guest was placed, one of ``SHARING_MODES``.
+        floor: least bytes of device memory with which the guest can work.
+        most: bytes that it may use at first.
+        leave_seconds: time between the notice to leave the device and SIGKILL.
+    """
+
+    device: int
+    holder_run_id: str
+    slot: int
+    mode: str
+    floor: int
+    most: int
+    leave_seconds: float = 5.0
+
+    @classmethod
+    def from_json(cls, data: object) -> GuestPlace:
+        """Read and check a place.
+
+        Raises:
+            ProtocolError: a field is missing, unknown, of a wrong type or out of range.
+        """
+        take = Fields(data, "beside")
+        place = cls(
+            device=take.integer("device", None, 0, 4095),
+            holder_run_id=take.text("holder_run_id", None, 256),
+            slot=take.integer("slot", None, 1, MAX_GUESTS),
+            mode=take.choice("mode", None, SHARING_MODES),
+            floor=take.integer("floor", None, 1, MAX_BYTES),
+            most=take.integer("most", None, 1, MAX_BYTES),
+            leave_seconds=take.number("leave_seconds", 5.0, 1.0, 60.0),
+        )
+        take.finish()
+        return place
+
+
+@dataclass(frozen=True)
+class GuestOrder:
+    """A guest of a device, for its coordinator."""
+
+    run_id: str
+    slot: int
+    floor: int
+    most: int
+
+
+@dataclass(frozen=True)
+class DeviceOrder:
+    """The guests of one device of the holder.
+
+    Attributes:
+        device: number of the device.
+        slowdown: most of its own pace that the holder may lose, 0.01 to 0.2.
+        guests: by slot; empty if the device has none.
+        drain: no guest may work; those that are left have their notice.
+    """
+
+    device: int
+    slowdown: float
+    guests: List[GuestOrder] = field(default_factory=list)
+    drain: bool = False
+
+    def to_json(self) -> Json:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: object) -> DeviceOrder:
+        """Read and check an order.
+
+        Raises:
+            ProtocolError: a field is missing, unknown, of a wrong type or out of range.
+        """
+        take = Fields(data, "share")
+        order = cls(
+            device=take.integer("device", None, 0, 4095),
+            slowdown=take.number("slowdown", None, 0.01, 0.2),
+            guests=[_guest(item) for item in take.items("guests", MAX_GUESTS)],
+            drain=take.boolean("drain", default=False),
+        )
+        take.finish()
+        if len({guest.slot for guest in order.guests}) < len(order.guests):
+            raise take.refuse("guests", "must have different slots")
+        return order
+
+
+def _guest(data: object) -> GuestOrder:
+    take = Fields(data, "guest")
+    guest = GuestOrder(
+        run_id=take.text("run_id", None, 256),
+        slot=take.integer("slot", None, 1, MAX_GUESTS),
+        floor=take.integer("floor", None, 1, MAX_BYTES),
+        most=take.integer("most", None, 1, MAX_BYTES),
+    )
+    take.finish()
+    return guest
