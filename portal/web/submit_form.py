@@ -102,6 +102,7 @@ _MODES = (
     ("", gettext_lazy("none")),
     (ElasticMode.LOGICAL_WORKERS.value, gettext_lazy("logical workers")),
     (ElasticMode.ADAPTIVE_BATCH.value, gettext_lazy("adaptive batch")),
+    (ElasticMode.HYBRID.value, gettext_lazy("hybrid parallelism")),
 )
 _BITS = (
     ("", gettext_lazy("default")),

@@ -9,6 +9,7 @@ from scheduling.core.jobspec.containers import NO_SETTINGS, ContainerSettings, C
 from scheduling.core.jobspec.demands import Demand, MemberDemand, demand
 from scheduling.core.jobspec.elastic import Elastic, ElasticMode
 from scheduling.core.jobspec.errors import FieldError, InvalidDocumentError, InvalidJobSpecError
+from scheduling.core.jobspec.parallel import Parallel, PlanChoice, ProfileUse
 from scheduling.core.jobspec.parsing import MAX_SPEC_BYTES, parse, parse_stored
 from scheduling.core.jobspec.parts import part_name, split
 from scheduling.core.jobspec.schema import SPEC_FIELDS, FieldInfo, fields_table, json_schema
@@ -52,6 +53,9 @@ __all__ = [
     "JobInstance",
     "JobSpec",
     "MemberDemand",
+    "Parallel",
+    "PlanChoice",
+    "ProfileUse",
     "Retries",
     "RoleSpec",
     "StorageRequest",

@@ -11,10 +11,8 @@ class ElasticMode(StrEnum):
     FIXED = "fixed"
     LOGICAL_WORKERS = "logical_workers"
     ADAPTIVE_BATCH = "adaptive_batch"
+    HYBRID = "hybrid"
 
-
-HYBRID: Final = "hybrid"
-"""The mode for hybrid parallelism; not supported yet."""
 
 LEVELS: Final = ("D0", "D1", "D2")
 
@@ -26,7 +24,7 @@ class Elastic:
     Attributes:
         mode: ``fixed``: the job itself adapts to another size; ``logical_workers``:
             training is bitwise equal at every size; ``adaptive_batch``: Tessera chooses its
-            batch size.
+            batch size; ``hybrid``: each size has its own parallel plan.
         min: minimum number of devices of the job; None for the requested number.
         max: maximum number of devices of the job; None for the requested number.
         logical_workers: number of logical workers, for that mode.

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from scheduling.core.jobspec.elastic import HYBRID, LEVELS, Elastic, ElasticMode
-from scheduling.core.jobspec.errors import DocumentPlace, RefusalError
+from scheduling.core.jobspec.elastic import LEVELS, Elastic, ElasticMode
+from scheduling.core.jobspec.errors import DocumentPlace
 from scheduling.core.jobspec.scalars import read_integer
 from scheduling.core.jobspec.table import Field, choice, number_schema, read_object
 from scheduling.core.messages import sentence
@@ -45,12 +45,6 @@ def read_elastic(value: object, place: DocumentPlace) -> Elastic | None:
 
 
 def _mode(value: object, _place: DocumentPlace) -> ElasticMode:
-    if value == HYBRID:
-        raise RefusalError(
-            sentence("hybrid-unsupported"),
-            sentence("write-one-of", names=", ".join(_MODES)),
-            "unsupported-field",
-        )
     return ElasticMode(choice(value, _MODES))
 
 
@@ -137,11 +131,11 @@ _SIZE: Final = "the requested size"
 ELASTIC_FIELDS: Final = (
     Field(
         name="mode",
-        type="fixed, logical_workers or adaptive_batch",
+        type="fixed, logical_workers, adaptive_batch or hybrid",
         default="fixed",
         help="fixed: the command itself handles another size. logical_workers: training gives the "
         "same bits at every size. adaptive_batch: Tessera chooses the batch size during the run. "
-        "hybrid: not supported yet.",
+        "hybrid: each size has its own parallel plan; requires parallel.",
         read=_mode,
         schema=_schema(_MODES),
     ),

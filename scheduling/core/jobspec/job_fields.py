@@ -6,6 +6,7 @@ from typing import Final
 
 from scheduling.core.jobspec.elastic_fields import ELASTIC_FIELDS, read_elastic
 from scheduling.core.jobspec.errors import DocumentPlace, RefusalError
+from scheduling.core.jobspec.parallel import PARALLEL_FIELDS, read_parallel
 from scheduling.core.jobspec.retrying import RETRY_FIELDS, read_retries
 from scheduling.core.jobspec.role_fields import MAX_INSTANCES, ROLE_FIELDS, read_role
 from scheduling.core.jobspec.scalars import (
@@ -363,6 +364,16 @@ JOB_FIELDS: Final = (
         read=read_elastic,
         schema=OBJECT,
         fields=ELASTIC_FIELDS,
+    ),
+    Field(
+        name="parallel",
+        type="object",
+        default="none",
+        help="Hybrid parallelism: pipeline, data and tensor parallelism of a training with "
+        "tessera.train.Hybrid.",
+        read=read_parallel,
+        schema=OBJECT,
+        fields=PARALLEL_FIELDS,
     ),
     Field(
         name="checkpoint_dir",

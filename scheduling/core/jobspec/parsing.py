@@ -6,6 +6,7 @@ from typing import Any, Final
 from scheduling.core.jobspec.elastic_fields import check_workers
 from scheduling.core.jobspec.errors import DocumentPlace, InvalidJobSpecError, RefusalError
 from scheduling.core.jobspec.job_fields import JOB_FIELDS
+from scheduling.core.jobspec.parallel import check_parallel
 from scheduling.core.jobspec.scalars import KIB
 from scheduling.core.jobspec.table import read_object
 from scheduling.core.jobspec.values import JobClass, JobSpec
@@ -82,6 +83,7 @@ def _check_job(given: Mapping[str, Any], place: DocumentPlace) -> None:
     _check_part(given, place)
     _check_pins(given, place)
     _check_elastic(given, place)
+    check_parallel(given, place)
     _check_ports(given, place)
     _check_rdma(given, place)
     compat = given.get("compat")

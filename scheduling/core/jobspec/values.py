@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from scheduling.core.jobspec.containers import NO_SETTINGS, ContainerSettings
 from scheduling.core.jobspec.elastic import Elastic
+from scheduling.core.jobspec.parallel import Parallel
 from scheduling.core.jobspec.watching import Notify, idle_policy_document, log_rule_documents
 from scheduling.core.lifecycle import FailureClass
 from scheduling.core.watching.idleness import IdlePolicy
@@ -201,6 +202,7 @@ class JobSpec:
         part: position of this instance, if it was split from a job without a gang.
         compat: conventions of another system.
         elastic: sizes at which it may run; None for the requested size only.
+        parallel: hybrid parallelism of its training; None for none.
         checkpoint_dir: checkpoint directory that all nodes share, as a path or the name of a
             storage; empty for one of the node.
         storage: storages that it mounts; None until the submit adds those of the virtual cluster.
@@ -228,6 +230,7 @@ class JobSpec:
     part: JobInstance | None = None
     compat: Compat | None = None
     elastic: Elastic | None = None
+    parallel: Parallel | None = None
     checkpoint_dir: str = ""
     storage: tuple[StorageRequest, ...] | None = None
     deadline: datetime | None = None
@@ -296,6 +299,7 @@ class JobSpec:
             "source": _source_document(spec.source),
             "compat": _compat_document(spec.compat),
             "elastic": spec.elastic.to_json() if spec.elastic else None,
+            "parallel": spec.parallel.to_json() if spec.parallel else None,
             "checkpoint_dir": spec.checkpoint_dir or None,
             "storage": _storage_document(spec.storage),
             "deadline": _instant(spec.deadline),

@@ -6,7 +6,31 @@ from typing import Final
 from tessera.messages import Template, counted, fixed
 
 SPECS: Final[Mapping[str, Template]] = {
-    "hybrid-unsupported": fixed("hybrid is not supported yet."),
+    "batch-not-divisible": fixed("does not divide the batch of %(batch)s evenly."),
+    "use-divisor": fixed("Use a divisor of %(batch)s."),
+    "give-stages": fixed(
+        "Give the stages of the plan, such as [{first: 0, last: 6, data: 2}], or use plan: auto."
+    ),
+    "give-parallel": fixed("Give parallel, such as {batch: 64, micro_batches: 8}."),
+    "omit-parallel": fixed("Omit parallel, or use one role."),
+    "parallel-needs-hybrid": fixed("does not fit parallel."),
+    "write-mode-hybrid": fixed("Write mode: hybrid, or omit parallel."),
+    "profile-needs-one-device": fixed(
+        "requires one device and no elastic; the job has %(devices)s."
+    ),
+    "use-one-device": fixed("Use one device without elastic, or another value of profile."),
+    "stages-need-devices": fixed("need %(own)s devices; the job requests %(devices)s."),
+    "change-stages-or-devices": fixed("Change data or tensor of the stages, or the devices."),
+    "fixed-plan-needs": fixed("is less than the %(own)s devices of the fixed plan."),
+    "write-smaller-max-or-batch": fixed("Use a smaller max, or a batch with more divisors."),
+    "not-power-of-two": fixed("does not fit hybrid parallelism: %(size)s is not a power of two."),
+    "use-power": fixed("Use 1, 2, 4, 8 and so on."),
+    "not-plan": fixed("are not a valid plan: %(reason)s."),
+    "correct-plan": fixed("Correct the stages, batch or micro_batches."),
+    "not-stages": fixed("is not a list of stages, or has too many."),
+    "write-stages": fixed(
+        "Write 1 to %(most)s stages, such as [{first: 0, last: 3, data: 2}, {first: 3, last: 6}]."
+    ),
     "write-one-of": fixed("Write one of %(names)s."),
     "below-initial-batch": fixed("is below the initial batch of %(first)s."),
     "write-or-more": fixed("Write %(first)s or more."),

@@ -236,7 +236,21 @@ REFUSED = [
     ("elastic.min", 0, "out-of-range", ""),
     ("elastic.max", "8", "wrong-type", ""),
     ("elastic.max", 65_537, "out-of-range", ""),
-    ("elastic.mode", "hybrid", "unsupported-field", "logical_workers"),
+    ("parallel", 4, "wrong-type", "batch, micro_batches"),
+    ("parallel.batch", None, "missing-field", "Samples of a step"),
+    ("parallel.batch", 0, "out-of-range", ""),
+    ("parallel.batch", 1 << 21, "out-of-range", ""),
+    ("parallel.micro_batches", 5, "conflict", "divisor of 32"),
+    ("parallel.micro_batches", 8.0, "wrong-type", ""),
+    ("parallel.schedule", "zb", "malformed", "1f1b, gpipe"),
+    ("parallel.plan", "best", "malformed", "auto, fixed"),
+    ("parallel.max_tensor", 0, "out-of-range", ""),
+    ("parallel.profile", "always", "malformed", "automatic, none, only"),
+    ("parallel.stages", [], "wrong-type", "1 to 64 stages"),
+    ("parallel.stages", [{"first": 0, "last": 1}] * 65, "wrong-type", "1 to 64 stages"),
+    ("parallel.stages", [{"first": 1, "last": 2}], "conflict", "Correct"),
+    ("parallel.stages", [{"first": 0, "last": 4, "data": 3}], "conflict", "Correct"),
+    ("parallel.stages", [{"first": 0, "last": 4, "data": 2}], "conflict", "the devices"),
     ("elastic.mode", "elastic", "malformed", "adaptive_batch"),
     ("elastic.logical_workers", 4, "conflict", "mode: logical_workers"),
     ("elastic.determinism", "D1", "conflict", "mode: logical_workers"),
@@ -291,6 +305,8 @@ def put(document, path, value):
     *above, last = path.split(".")
     if path.startswith("source.git."):
         document["source"] = {"git": {"url": "https://example.org/a"}}
+    if path.startswith("parallel."):
+        document["parallel"] = {"batch": 32}
     if path.startswith("compat."):
         document["compat"] = {"format": "openpai"}
     if path.startswith(CONTAINER):
@@ -407,6 +423,55 @@ def test_an_unknown_key_is_refused_by_name_with_the_one_that_was_meant(path, mea
     assert (error.field, error.code) == (path, "unknown-field")
     assert path.rpartition(".")[2] in error.message
     assert (f"Did you mean {meant}?" if meant else "Valid fields: url, ref") in error.remedy
+
+
+HYBRID = {"mode": "hybrid"}
+FIXED = {"batch": 32, "plan": "fixed", "stages": [{"first": 0, "last": 6, "data": 4}]}
+
+
+@pytest.mark.parametrize(
+    ("devices", "parallel", "elastic", "field"),
+    [
+        (4, None, HYBRID, "parallel"),
+        (4, {"batch": 32}, {"max": 8}, "elastic.mode"),
+        (4, {"batch": 32}, {**HYBRID, "min": 3}, "elastic.min"),
+        (4, {"batch": 32}, {**HYBRID, "max": 12}, "elastic.max"),
+        (3, {"batch": 32}, None, "parallel.plan"),
+        (4, {"batch": 32, "profile": "only"}, None, "parallel.profile"),
+        (1, {"batch": 32, "profile": "only"}, HYBRID, "parallel.profile"),
+        (4, {"batch": 32, "plan": "fixed"}, None, "parallel.stages"),
+        (4, FIXED, {**HYBRID, "min": 2}, "elastic.min"),
+        (4, FIXED, {**HYBRID, "max": 64}, "elastic.max"),
+    ],
+)
+def test_parallelism_must_fit_sizes_and_mode(devices, parallel, elastic, field):
+    document = whole()
+    document["roles"]["worker"]["devices"] = devices
+    document |= {"parallel": parallel} if parallel else {}
+    document |= {"elastic": elastic} if elastic else {}
+
+    (error,) = refusals(document)
+
+    assert error.field == field
+    assert error.remedy
+
+
+def test_parallelism_needs_a_gang_of_one_role():
+    document = whole() | {"parallel": {"batch": 32}}
+    document["roles"]["chief"] = {"command": "true"}
+
+    assert [error.field for error in refusals(document)] == ["parallel"]
+
+
+def test_a_fixed_plan_has_more_replicas_on_more_devices():
+    document = whole() | {"parallel": FIXED, "elastic": {**HYBRID, "max": 32}}
+    document["roles"]["worker"]["devices"] = 4
+
+    spec = parse(document)
+
+    assert parse_stored(spec.to_json()) == spec
+    assert [spec.parallel.given_plan(n).stages[0].data for n in (4, 8, 32)] == [4, 8, 32]
+    assert spec.parallel.given_plan(6) is None
 
 
 def test_two_sources_are_one_too_many():
