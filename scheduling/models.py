@@ -40,6 +40,7 @@ from scheduling.notices.models import (
     QuotaMark,
     Webhook,
 )
+from scheduling.parallelism.models import AttemptPlan, ModelProfile
 from scheduling.rounds.models import QueueOrder, Round
 from scheduling.runs.models import (
     Attempt,
@@ -59,6 +60,7 @@ from scheduling.what_if.models import PromiseAudit, ShadowDecision, WhatIf
 __all__ = [
     "VC_COLUMNS",
     "Attempt",
+    "AttemptPlan",
     "AttemptProgress",
     "AttemptUse",
     "ClusterRules",
@@ -81,6 +83,7 @@ __all__ = [
     "LogRule",
     "LogRuleHit",
     "Member",
+    "ModelProfile",
     "Node",
     "NodeTenancy",
     "Notice",

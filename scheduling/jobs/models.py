@@ -42,7 +42,8 @@ class Job(models.Model):
     text, if any. Rounds read ``demand``, a compact form; ``terms`` are other declared facts for
     policies. ``reason_*`` describe the reason of a queued job. ``saved_at`` is the time of the
     report of its newest checkpoint. ``event_at`` is the time of its newest event and a lower bound
-    of later ones; it is None if no event followed ``state_since``.
+    of later ones; it is None if no event followed ``state_since``. ``model_fingerprint`` is that
+    of a job with hybrid parallelism, and empty for others.
     """
 
     name = models.CharField(max_length=63)
@@ -103,6 +104,7 @@ class Job(models.Model):
     )
     idempotency_key = models.CharField(max_length=128, blank=True)
     idempotency_digest = models.CharField(max_length=64, blank=True, default="")
+    model_fingerprint = models.CharField(max_length=64, blank=True, default="")
 
     objects = TenantManager.from_queryset(JobQuerySet)("tenant_id")
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from scheduling.compat.formats import foreign_variables
 from scheduling.compat.importer import as_variable
@@ -46,6 +46,7 @@ class AttemptGang:
         port: the rendezvous port.
         members: every rank, in the order of ``node_rank``.
         layout: logical workers of each process, by member; None without a layout.
+        plan: document of the parallel plan; None without one.
     """
 
     spec: JobSpec
@@ -58,6 +59,7 @@ class AttemptGang:
     port: int
     members: tuple[GangMember, ...]
     layout: Sequence[Sequence[int]] | None = None
+    plan: Mapping[str, Any] | None = None
 
     def alone(self) -> "AttemptGang":
         """Build the gang of one rank in its own network, where it reaches itself by loopback."""
@@ -177,6 +179,7 @@ def _identity(gang: AttemptGang, member: GangMember) -> dict[str, str]:
         "TESSERA_JOB_USER": gang.user,
         **_part(gang),
         **_elastic(gang),
+        **_parallel(gang),
     }
 
 
@@ -209,6 +212,18 @@ def _elastic(gang: AttemptGang) -> dict[str, str]:
         "LAYOUT": json.dumps(gang.layout, separators=(",", ":")) if gang.layout else None,
     }
     return {f"TESSERA_JOB_{name}": str(value) for name, value in said.items() if value is not None}
+
+
+def _parallel(gang: AttemptGang) -> dict[str, str]:
+    """Return the parallel plan, and the declarations that the training uses without one."""
+    parallel = gang.spec.parallel
+    if parallel is None:
+        return {}
+    said = {
+        "PLAN": json.dumps(gang.plan, separators=(",", ":")) if gang.plan else None,
+        "PARALLEL": json.dumps(parallel.to_json(), separators=(",", ":")),
+    }
+    return {f"TESSERA_JOB_{name}": value for name, value in said.items() if value is not None}
 
 
 def _peers(gang: AttemptGang, member: GangMember) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db.models import OuterRef, Subquery
 
@@ -12,6 +12,7 @@ from scheduling.core.jobspec import (
     parse_stored,
 )
 from scheduling.jobs.models import CHECKPOINT, JobEvent, JobSecret
+from scheduling.parallelism.models import AttemptPlan
 from scheduling.runs.models import Attempt, Member
 from workers.services.environment import AttemptGang, GangMember
 from workers.services.gang_networks import DataAddress, NodeNetwork, data_addresses
@@ -63,7 +64,17 @@ def read_gangs(attempts: Mapping[int, Attempt]) -> dict[int, AttemptGang]:
                 _in_network(member, addresses.get(node_id), adapters[node_id])
                 for member, node_id in zip(members, places[attempt_id], strict=True)
             ]
-    return {pk: _gang(attempt, peers[pk]) for pk, attempt in attempts.items()}
+    plans = _plans(attempts)
+    return {pk: _gang(attempt, peers[pk], plans.get(pk)) for pk, attempt in attempts.items()}
+
+
+def _plans(attempts: Mapping[int, Attempt]) -> Mapping[int, Mapping[str, Any]]:
+    """Return the parallel plans of hybrid jobs, by attempt; no query without such a job."""
+    hybrid = [pk for pk, attempt in attempts.items() if attempt.job.model_fingerprint]
+    if not hybrid:
+        return {}
+    rows = AttemptPlan.objects.filter(attempt__in=hybrid)
+    return dict(rows.values_list("attempt_id", "plan"))
 
 
 def _in_network(
@@ -81,7 +92,9 @@ def _in_network(
     )
 
 
-def _gang(attempt: Attempt, members: Iterable[GangMember]) -> AttemptGang:
+def _gang(
+    attempt: Attempt, members: Iterable[GangMember], plan: Mapping[str, Any] | None
+) -> AttemptGang:
     job = attempt.job
     return AttemptGang(
         spec=parse_stored(job.spec),
@@ -94,6 +107,7 @@ def _gang(attempt: Attempt, members: Iterable[GangMember]) -> AttemptGang:
         port=attempt.port,
         members=tuple(members),
         layout=attempt.layout,
+        plan=plan,
     )
 
 

@@ -211,7 +211,7 @@ def _check_stages(parallel: Parallel, place: DocumentPlace) -> None:
         ParallelPlan(parallel.stages, parallel.micro_batches, parallel.batch, parallel.schedule)
     except PlanError as error:
         place.refuse(
-            None, sentence("not-plan", reason=error), sentence("correct-plan"), "conflict"
+            None, sentence("not-plan", reason=str(error)), sentence("correct-plan"), "conflict"
         )
 
 

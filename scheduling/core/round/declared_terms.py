@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from scheduling.core.jobspec import Demand, JobSpec
+from scheduling.core.jobspec import Demand, ElasticMode, JobSpec
 from scheduling.core.lifecycle import FailureClass
 from scheduling.core.policy_interface import PLAIN_TERMS, Kind, Step, Terms
 from scheduling.core.round.gang_sizes import scale_of
@@ -22,6 +22,7 @@ def terms_document(spec: JobSpec, devices: int) -> dict[str, Any]:
     """
     found = {
         "elastic": list(spec.elastic.bounds(devices)) if spec.elastic else None,
+        "hybrid": True if _is_hybrid(spec) else None,
         "batch": _batches(spec),
         "workers": spec.elastic.logical_workers if spec.elastic else None,
         "steps": spec.elastic.total_steps if spec.elastic else None,
@@ -35,6 +36,10 @@ def terms_document(spec: JobSpec, devices: int) -> dict[str, Any]:
         "pinned": spec.retries.of(FailureClass.PREEMPTED) == 0 or None,
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _is_hybrid(spec: JobSpec) -> bool:
+    return spec.elastic is not None and spec.elastic.mode is ElasticMode.HYBRID
 
 
 def _batches(spec: JobSpec) -> list[int] | None:

@@ -15,6 +15,7 @@ from scheduling.core.jobspec.parsing import parse_stored
 from scheduling.core.lifecycle import JobState
 from scheduling.core.messages import sentence
 from scheduling.core.round.declared_terms import terms_document
+from scheduling.core.round.parallel_plans import fingerprint_of
 from scheduling.estimates.models import StartEstimate
 from scheduling.jobs.models import Job, JobDependency
 from scheduling.jobs.queries.submit_context import SubmitContext
@@ -285,6 +286,7 @@ def _columns(
         "amendments": F("amendments") + 1,
         "demand": draft.demand.to_json(),
         "terms": terms_document(spec, draft.demand.devices),
+        "model_fingerprint": fingerprint_of(spec),
         "devices": draft.demand.devices,
         "note": spec.note,
         "max_duration_seconds": spec.max_duration,

@@ -12,6 +12,7 @@ from scheduling.core.jobspec import JobClass, parse_stored, part_name
 from scheduling.core.lifecycle import JobState
 from scheduling.core.messages import sentence
 from scheduling.core.round.declared_terms import terms_document
+from scheduling.core.round.parallel_plans import fingerprint_of
 from scheduling.jobs.models import TEXT_MESSAGE, Job, JobDependency, JobEvent, JobSecret
 from scheduling.jobs.queries.submit_context import SubmitContext
 from scheduling.jobs.services.idempotency import NO_KEY, Key, read_key, refuse_used_key, used_key
@@ -267,6 +268,7 @@ def _job_row(
         warnings=[stored_words(each) for each in (*submission.warnings, *draft.warnings)],
         demand=draft.demand.to_json(),
         terms=terms_document(spec, draft.demand.devices),
+        model_fingerprint=fingerprint_of(spec),
         devices=draft.demand.devices,
         submitted_at=now,
         held=spec.held,

@@ -73,6 +73,7 @@ class LiveJobRow(NamedTuple):
     backoff_until_text: str | None
     saved_at_text: str | None
     excluded_nodes_text: str
+    model_fingerprint: str
     reason_code: str
     reason_json: str
 

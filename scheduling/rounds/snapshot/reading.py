@@ -1,8 +1,8 @@
 """Snapshot of a round, read by a fixed number of queries in one consistent view."""
 
 import json
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
@@ -36,6 +36,7 @@ from scheduling.core.values import (
 from scheduling.enums import NodeState
 from scheduling.jobs.models import Job, JobDependency, Sweep
 from scheduling.rounds.models import Round
+from scheduling.rounds.snapshot.grid_tables import grids_of
 from scheduling.rounds.snapshot.live_jobs import (
     YES,
     Leaves,
@@ -189,6 +190,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         else {},
         ports_left=_ports_left(using),
         storages=storage_facts(using, {facts.id: facts.tenant for facts, _ in vcs}),
+        grids=grids_of(using, rows, _largest_nodes(devices)),
     )
     return Reading(
         snapshot=snapshot,
@@ -197,6 +199,15 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         node_ids={name: pk for pk, name, *_ in nodes},
         device_types={address: kind for _, _, address, _, _, _, kind, *_ in devices},
     )
+
+
+def _largest_nodes(devices: Iterable[tuple[Any, ...]]) -> Mapping[str, int]:
+    """Return the devices of the largest node of each type."""
+    counts = Counter((kind, node_id) for _, node_id, *_, kind, _, _ in devices)
+    largest: dict[str, int] = {}
+    for (kind, _), count in counts.items():
+        largest[kind] = max(count, largest.get(kind, 0))
+    return largest
 
 
 def _nodes(using: str) -> list[tuple[Any, ...]]:

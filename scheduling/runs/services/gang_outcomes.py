@@ -28,10 +28,12 @@ from scheduling.core.lifecycle import (
 )
 from scheduling.core.messages import sentence
 from scheduling.core.performance.executors import OWN_FAULTS, shared_by
+from scheduling.core.round.parallel_plans import ESTIMATED, has_failed
 from scheduling.core.watching.log_rules import LogAction
 from scheduling.enums import MemberStep, StopCause
 from scheduling.jobs.models import Job, JobSecret
 from scheduling.jobs.services.lifecycle import Note, try_job_event, try_job_events
+from scheduling.parallelism.models import AttemptPlan
 from scheduling.runs.models import Attempt, Lease, Member
 from scheduling.runs.services.exclusions import excluded_after
 from scheduling.runs.services.receipts import settle_receipts
@@ -43,6 +45,7 @@ GONE: Final = (MemberStep.EXITED, MemberStep.RELEASED)
 
 FIRST_BACKOFF: Final = timedelta(seconds=10)
 LONGEST_BACKOFF: Final = timedelta(minutes=10)
+MOST_PLAN_TRIALS: Final = 2
 QUICK_BACKOFF: Final = timedelta(seconds=1)
 AT_ONCE: Final = frozenset({FailureClass.NODE, FailureClass.PREEMPTED})
 
@@ -310,11 +313,28 @@ def _fail_or_retry(attempt: Attempt, used_seconds: float, now: datetime) -> JobS
 
 
 def _was_a_trial(attempt: Attempt, failure: FailureClass) -> bool:
-    """Return whether an attempt failed with several processes per device, which is not retried."""
+    """Return whether an attempt failed with a choice of the portal, which is not made again.
+
+    A choice is several processes on a device, or an estimated parallel plan.
+    """
+    if failure in OWN_FAULTS and attempt.job.model_fingerprint:
+        return _has_failed_plan(attempt, failure)
     allowed = (attempt.job.spec.get("elastic") or {}).get("executors", 1)
     if allowed < 2 or failure not in OWN_FAULTS:
         return False
     return shared_by(attempt.layout, attempt.devices) > 1
+
+
+def _has_failed_plan(attempt: Attempt, failure: FailureClass) -> bool:
+    """Return whether an estimated plan did not fit into memory, or failed before its first step.
+
+    A job gets another plan at most ``MOST_PLAN_TRIALS`` times; then its own retries decide.
+    """
+    plans = AttemptPlan.objects.filter(attempt__job=attempt.job_id, source__in=ESTIMATED)
+    own = plans.filter(attempt=attempt).values_list("attempt__progress__steps", flat=True)
+    if not own or not has_failed(failure, own[0] or 0):
+        return False
+    return plans.filter(attempt__failure_class__in=OWN_FAULTS).count() <= MOST_PLAN_TRIALS
 
 
 def _is_not_to_be_retried(attempt: Attempt) -> bool:

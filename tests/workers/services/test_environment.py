@@ -1,5 +1,6 @@
 """What a rank finds in its environment."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -249,6 +250,22 @@ def test_an_elastic_job_is_told_how_it_is_to_train(
     assert told["TESSERA_JOB_LAYOUT"] == "[[3,1]]"
     known = found | {"ELASTIC_MODE": said["mode"], "DEVICES_MIN": "2", "DEVICES_MAX": "2"}
     assert {f"TESSERA_JOB_{name}": value for name, value in known.items()}.items() <= told.items()
+
+
+def test_a_hybrid_job_finds_its_plan_and_its_declarations() -> None:
+    whole = gang(
+        parallel={"batch": 32, "micro_batches": 4},
+        roles={"worker": {"devices": 2, "command": "true"}},
+    )
+    member = replace(whole.members[0], role="worker")
+    plan = {"version": 1, "id": "0123456789ab"}
+
+    told = job_environment(replace(whole, members=(member,), plan=plan), member)
+    without = job_environment(replace(whole, members=(member,)), member)
+
+    assert json.loads(told["TESSERA_JOB_PLAN"]) == plan
+    assert json.loads(told["TESSERA_JOB_PARALLEL"])["batch"] == 32
+    assert "TESSERA_JOB_PLAN" not in without
 
 
 def of_format(name: str, env: dict[str, str]) -> tuple[AttemptGang, dict[str, str]]:

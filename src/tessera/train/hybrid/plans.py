@@ -10,6 +10,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 VERSION = 1
 PLAN_VARIABLE = "TESSERA_JOB_PLAN"
+PARALLEL_VARIABLE = "TESSERA_JOB_PARALLEL"
 SCHEDULES = ("1f1b", "gpipe")
 _PLAN_KEYS = {"version", "stages", "micro_batches", "schedule", "batch", "id"}
 _STAGE_KEYS = {"first", "last", "data", "tensor"}
@@ -170,6 +171,15 @@ def plan_of_job() -> Optional[ParallelPlan]:
         return read_plan(json.loads(text))
     except (ValueError, RecursionError) as error:
         raise PlanError(f"{PLAN_VARIABLE}: {error}") from error
+
+
+def parallel_of_job() -> Dict[str, Any]:
+    """Return the field ``parallel`` of the job's document; empty outside a hybrid job."""
+    try:
+        found = json.loads(os.environ.get(PARALLEL_VARIABLE) or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _read_stage(document: Any) -> Stage:

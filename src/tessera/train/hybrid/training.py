@@ -19,7 +19,13 @@ from tessera.train.elastic import ResumeError, Turns
 from tessera.train.environment import device as device_of_process
 from tessera.train.environment import job
 from tessera.train.hybrid.pipeline import Feed, Groups, Loss, Pipeline
-from tessera.train.hybrid.plans import ParallelPlan, PlanError, Stage, plan_of_job
+from tessera.train.hybrid.plans import (
+    ParallelPlan,
+    PlanError,
+    Stage,
+    parallel_of_job,
+    plan_of_job,
+)
 from tessera.train.hybrid.splitting import Split, split_layer
 from tessera.train.hybrid.state import (
     State,
@@ -69,7 +75,7 @@ class Hybrid(Turns):
             dimension counts samples. It must depend on its arguments only.
         plan: the parallel plan; by default that of the job (``TESSERA_JOB_PLAN``), or replicas of
             the whole model.
-        batch: samples of a step, if there is no plan.
+        batch: samples of a step, if there is no plan; by default that of the job's document.
         split: linear modules to divide over the devices of a replica, by class of layer.
         tied: groups of parameters with one value, by names such as ``0.weight``; undivided.
         scheduler: creates the scheduler of the learning rate.
@@ -421,9 +427,13 @@ class Hybrid(Turns):
 
 
 def _replicas(layers: int, processes: int, batch: int) -> ParallelPlan:
+    """Return the plan with one replica in each process, with the batch of the job's document."""
+    declared = parallel_of_job()
+    batch = batch or declared.get("batch", 0)
     if batch < 1:
         raise PlanError("without a plan, `batch` must be the number of samples of a step")
-    return ParallelPlan((Stage(0, layers, data=processes),), micro_batches=1, batch=batch)
+    stages = (Stage(0, layers, data=processes),)
+    return ParallelPlan(stages, declared.get("micro_batches", 1), batch)
 
 
 def _named_parameters(layers: Dict[int, nn.Module]) -> Dict[nn.Parameter, str]:

@@ -1,0 +1,1 @@
+"""Hybrid parallelism of jobs: profiles of models, grids, and the plans of attempts."""

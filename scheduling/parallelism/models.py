@@ -1,0 +1,75 @@
+"""Rows of profiles of models, and of the parallel plans of attempts."""
+
+from django.db import models
+from django.db.models import Q
+
+from scheduling.document_field import DocumentField
+from scheduling.jobs.models import Job
+from scheduling.runs.models import Attempt
+from tenants.models import Tenant
+
+
+class ModelProfile(models.Model):
+    """The profile of a model on one device type, measured by a job of the same tenant.
+
+    ``fingerprint`` identifies the program with its batch (``core.round.parallel_plans``), and
+    ``version`` the format of the document with the version of PyTorch. ``grids`` has the estimates
+    of all grids, computed when the profile arrived. While ``measured_at`` is null, ``job``
+    measures; if that job has ended without a profile, no other one is submitted for a while.
+    """
+
+    tenant = models.ForeignKey(
+        Tenant, on_delete=models.CASCADE, related_name="model_profiles", db_index=False
+    )
+    fingerprint = models.CharField(max_length=64)
+    device_type = models.CharField(max_length=100)
+    version = models.CharField(max_length=64, blank=True)
+    job = models.ForeignKey(Job, null=True, on_delete=models.SET_NULL, related_name="profiles")
+    requested_at = models.DateTimeField()
+    measured_at = models.DateTimeField(null=True)
+    document = DocumentField(default=dict)
+    grids = DocumentField(default=list)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "fingerprint", "device_type"], name="model_profile_one_per_type"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"profile {self.fingerprint[:12]} on {self.device_type}"
+
+
+class AttemptPlan(models.Model):
+    """The parallel plan of one attempt, with its predicted step time.
+
+    ``plan_id`` is the ID within ``plan``, which is the document in ``TESSERA_JOB_PLAN``.
+    ``predicted`` is in seconds per step; null without an estimate. ``source`` is the origin of the
+    plan: ``profiled``, ``measured``, ``given`` or ``replicas``. Step time and end are in the rows
+    of the attempt.
+    """
+
+    attempt = models.OneToOneField(
+        Attempt, primary_key=True, on_delete=models.CASCADE, related_name="parallel"
+    )
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+", db_index=False)
+    fingerprint = models.CharField(max_length=64)
+    device_type = models.CharField(max_length=100)
+    plan_id = models.CharField(max_length=12)
+    plan = DocumentField()
+    predicted = models.FloatField(null=True)
+    source = models.CharField(max_length=12)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(predicted=None) | Q(predicted__gt=0), name="attempt_plan_predicts_time"
+            )
+        ]
+        indexes = [
+            models.Index(fields=["tenant", "fingerprint"], name="attempt_plan_by_fingerprint")
+        ]
+
+    def __str__(self) -> str:
+        return f"plan {self.plan_id} of attempt {self.attempt_id}"

@@ -1,0 +1,89 @@
+"""Tables of the best grids of live hybrid jobs, from profiles and earlier runs.
+
+A round without hybrid jobs makes no query; otherwise two.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from django.db.models import Q
+
+from scheduling.core.policy_interface import GridTable
+from scheduling.core.round.parallel_plans import GridRow, PlanRun, best_grids, rows_from_json
+from scheduling.parallelism.models import AttemptPlan, ModelProfile
+from scheduling.rounds.snapshot.live_jobs import LiveJobRow
+
+MOST_RUNS: Final = 2_000
+"""Maximum number of earlier runs that a round reads, the newest of all fingerprints."""
+
+Model = tuple[int, str]
+"""Tenant and fingerprint."""
+
+
+def grids_of(
+    using: str, rows: Sequence[LiveJobRow], node_devices: Mapping[str, int]
+) -> Mapping[int, GridTable]:
+    """Return the table of each live hybrid job that has one, by job ID.
+
+    Args:
+        using: the database alias to read from.
+        rows: the live jobs.
+        node_devices: devices of the largest node by type.
+    """
+    hybrid = [row for row in rows if row.model_fingerprint]
+    models = {(row.tenant_id, row.model_fingerprint) for row in hybrid}
+    if not models:
+        return {}
+    grids, runs = profiled_grids(using, models), plan_runs(using, models)
+    tables = {
+        model: best_grids(found, runs.get(model, ()), node_devices)
+        for model, found in grids.items()
+    }
+    keyed = ((row.id, (row.tenant_id, row.model_fingerprint)) for row in hybrid)
+    return {job_id: tables[model] for job_id, model in keyed if tables.get(model)}
+
+
+def profiled_grids(using: str, models: Collection[Model]) -> Mapping[Model, tuple[GridRow, ...]]:
+    """Return the estimated grids of the profiles of some models, of all device types."""
+    found: dict[Model, tuple[GridRow, ...]] = defaultdict(tuple)
+    for tenant, fingerprint, kind, rows in (
+        ModelProfile.objects.using(using)
+        .filter(_is_one_of(models), measured_at__isnull=False)
+        .order_by("device_type")
+        .values_list("tenant_id", "fingerprint", "device_type", "grids")
+    ):
+        found[tenant, fingerprint] += rows_from_json(kind, rows)
+    return found
+
+
+def plan_runs(using: str, models: Collection[Model]) -> Mapping[Model, tuple[PlanRun, ...]]:
+    """Return the newest attempts of some models that had a plan."""
+    found: dict[Model, list[PlanRun]] = defaultdict(list)
+    for tenant, fingerprint, kind, plan_id, predicted, steps, seconds, failure in (
+        AttemptPlan.objects.using(using)
+        .filter(_is_one_of(models))
+        .order_by("-attempt_id")
+        .values_list(
+            "tenant_id", "fingerprint", "device_type", "plan_id", "predicted",
+            "attempt__progress__steps", "attempt__progress__seconds", "attempt__failure_class",
+        )[:MOST_RUNS]
+    ):  # fmt: skip
+        run = PlanRun(
+            type=kind,
+            plan_id=plan_id,
+            predicted=predicted,
+            steps=steps or 0,
+            seconds=seconds or 0.0,
+            failure_class=failure,
+        )
+        found[tenant, fingerprint].append(run)
+    return {model: tuple(runs) for model, runs in found.items()}
+
+
+def _is_one_of(models: Collection[Model]) -> Q:
+    """Match the models; a fingerprint of another tenant is another model."""
+    return Q(
+        *(Q(tenant=tenant, fingerprint=fingerprint) for tenant, fingerprint in sorted(models)),
+        _connector=Q.OR,
+    )

@@ -1,0 +1,159 @@
+"""The plans of attempts on the database: choice, failures, and the next plan."""
+
+import pytest
+
+from scheduling.core.lifecycle import JobState
+from scheduling.core.round.parallel_plans import GridRow, rows_to_json
+from scheduling.jobs.models import Job
+from scheduling.parallelism.models import AttemptPlan, ModelProfile
+from scheduling.rounds.snapshot import take_snapshot
+from scheduling.runs.models import Attempt, AttemptProgress
+from tenants.models import Tenant
+from tessera.train.hybrid.plans import ParallelPlan, Stage
+from tests.factories.attempts import end_member, members_of, run_members
+from tests.factories.cluster import (
+    NOW,
+    make_cluster,
+    make_job,
+    make_priority_classes,
+    make_virtual_cluster,
+)
+from tests.factories.scheduling import CONFIG, run_round
+from tests.factories.tenants import make_tenant
+
+pytestmark = pytest.mark.django_db
+STAGES = [{"first": 0, "last": 3, "data": 2}, {"first": 3, "last": 6, "tensor": 2}]
+
+
+@pytest.fixture(autouse=True)
+def _cluster():
+    make_cluster()
+    make_priority_classes()
+    make_virtual_cluster(cells=2)
+
+
+def hybrid_job(**parallel) -> Job:
+    return make_job(
+        parallel={"batch": 32, "micro_batches": 4, **parallel},
+        elastic={"mode": "hybrid", "min": 1, "max": 8},
+        worker={"devices": 4},
+    )
+
+
+def plan_with(stages: int) -> ParallelPlan:
+    cut = [6 * k // stages for k in range(stages + 1)]
+    parts = tuple(Stage(cut[k], cut[k + 1], data=4 // stages) for k in range(stages))
+    return ParallelPlan(parts, micro_batches=4, batch=32)
+
+
+def profiled(job: Job, seconds: dict[int, float], *, tenant: Tenant | None = None) -> None:
+    rows = [
+        GridRow(
+            type="a",
+            devices=4,
+            stages=stages,
+            state="possible",
+            step_seconds=step,
+            plan=plan_with(stages).document(),
+        )
+        for stages, step in seconds.items()
+    ]
+    ModelProfile.objects.create(
+        tenant=tenant or job.tenant,
+        fingerprint=job.model_fingerprint,
+        device_type="a",
+        requested_at=NOW,
+        measured_at=NOW,
+        grids=rows_to_json(rows),
+    )
+
+
+def plan_of(job: Job) -> AttemptPlan:
+    return AttemptPlan.objects.get(attempt__job=job, attempt__ended_at=None)
+
+
+def fail(job: Job, failure: str, *, steps: int = 0) -> None:
+    run_members(job)
+    attempt = Attempt.objects.get(job=job, ended_at=None)
+    if steps:
+        AttemptProgress.objects.create(attempt=attempt, steps=steps, seconds=1.0 * steps)
+    (member,) = [one for one in members_of(job) if one.exited_at is None]
+    end_member(member, 1, failure=failure)
+    Job.objects.unscoped().filter(pk=job.pk).update(backoff_until=None)
+    job.refresh_from_db()
+
+
+def test_the_plan_of_a_profile_is_stored_with_the_attempt_and_its_prediction():
+    job = hybrid_job()
+    profiled(job, {1: 0.5, 2: 0.25})
+
+    run_round()
+
+    found = plan_of(job)
+    assert (found.source, found.predicted, found.device_type) == ("profiled", 0.25, "a")
+    assert found.plan == plan_with(2).document()
+
+
+def test_a_profile_of_another_tenant_is_not_used():
+    job = hybrid_job(stages=STAGES)
+    profiled(job, {2: 0.25}, tenant=make_tenant("other"))
+
+    run_round()
+
+    assert take_snapshot(number=9, now=NOW, config=CONFIG).snapshot.grids == {}
+    assert plan_of(job).source == "given"
+
+
+def test_a_job_without_profile_and_stages_leaves_the_plan_to_its_training():
+    job = hybrid_job()
+
+    run_round()
+
+    assert Attempt.objects.get(job=job).devices == 4
+    assert not AttemptPlan.objects.exists()
+
+
+@pytest.mark.parametrize(("failure", "steps"), [("resource-limit", 50), ("user", 0)])
+def test_a_failed_plan_is_replaced_without_a_retry(failure, steps):
+    job = hybrid_job(stages=STAGES)
+    profiled(job, {1: 0.5, 2: 0.25})
+    run_round()
+
+    fail(job, failure, steps=steps)
+    assert (job.state, job.failures) == (JobState.QUEUED, {failure: 0})
+    run_round()
+    assert plan_of(job).plan == plan_with(1).document()
+
+    fail(job, failure, steps=steps)
+    assert job.state == JobState.QUEUED
+    run_round()
+    assert plan_of(job).source == "given"
+    fail(job, failure, steps=steps)
+    assert job.state == JobState.FAILED
+
+
+def test_a_failure_after_steps_is_a_failure_of_the_training():
+    job = hybrid_job()
+    profiled(job, {1: 0.5, 2: 0.25})
+    run_round()
+
+    fail(job, "user", steps=3)
+
+    assert job.state == JobState.FAILED
+
+
+def test_a_round_without_hybrid_jobs_reads_no_profiles():
+    make_job()
+    with_none = count_of(lambda: take_snapshot(number=9, now=NOW, config=CONFIG))
+    hybrid_job()
+
+    assert count_of(lambda: take_snapshot(number=9, now=NOW, config=CONFIG)) == with_none + 2
+
+
+def count_of(work) -> int:
+    from django.db import connections
+    from django.test.utils import CaptureQueriesContext
+
+    with CaptureQueriesContext(connections[CONFIG.using]) as queries:
+        work()
+    return len(queries)
