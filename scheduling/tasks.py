@@ -12,6 +12,7 @@ from scheduling import ports
 from scheduling.clusters.services import nodes
 from scheduling.common.on_commit import request_round_on_commit
 from scheduling.core.values import RoundResult
+from scheduling.parallelism import services as parallelism
 from scheduling.rounds.services import evidence, rounds
 from scheduling.rounds.snapshot import Reading, RoundConfig
 from scheduling.runs.services import tuning
@@ -74,6 +75,22 @@ def answer_what_if(pk: int) -> None:
 def audit_promises() -> None:
     """Audit the sharing promise of past days, in the process of what-ifs."""
     what_if.start_answering(project=settings.BASE_DIR)
+
+
+@shared_task(name="scheduling.tasks.profile_models")
+def profile_models() -> None:
+    """Plan the grids of new profiles, and submit the profile jobs that hybrid jobs lack."""
+    now = database_now()
+    parallelism.plan_profiles(now=now)
+    parallelism.submit_profiles(config=profile_config(), now=now)
+
+
+def profile_config() -> parallelism.ProfileConfig:
+    """Build the settings for profile jobs."""
+    return parallelism.ProfileConfig(
+        images_ignored=settings.TESSERA.images == "ignore",
+        host_network=settings.TESSERA.host_network == "gangs",
+    )
 
 
 def store_evidence(number: int, reading: Reading, result: RoundResult) -> tuple[str, str, int]:

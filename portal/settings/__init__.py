@@ -163,6 +163,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": timedelta(seconds=5),
         "options": {"expires": 5},
     },
+    "profiles": {
+        "task": "scheduling.tasks.profile_models",
+        "schedule": timedelta(seconds=10),
+        "options": {"expires": 10},
+    },
     "idling": {
         "task": "workers.tasks.look_at_idling",
         "schedule": timedelta(minutes=1),

@@ -19,9 +19,16 @@ from workers.node_service.ports import Service
 from workers.services import logs
 from workers.services.dispatch import MemberRef
 from workers.services.logs import Extent, decode, path_of, unfinished
-from workers.services.node_reports import Happened, LogKept, LogMatched, Progressed, Removed
+from workers.services.node_reports import (
+    Happened,
+    LogKept,
+    LogMatched,
+    Profiled,
+    Progressed,
+    Removed,
+)
 from workers.services.reports import ReportTally
-from workers.services.training_events import TrainingEvents, read_happening
+from workers.services.training_events import TrainingEvents
 from workers.signals import log_grew
 from workers.transports.base import Chunk, RefusedError, Transport
 
@@ -65,16 +72,11 @@ class StreamFollower:
         kept = await service.on_disk(logs.extent, directory, first=log_first)
         happenings = TrainingEvents()
 
-        def look(line: bytes) -> None:
-            happening = read_happening(line)
-            if happening is not None:
-                happenings.add(happening)
-
         return cls(
             rank=rank,
             directory=directory,
             kept=kept,
-            tally=ReportTally(offset=reports_end, others=look),
+            tally=ReportTally(offset=reports_end, others=happenings.read),
             happenings=happenings,
             scanner=LineScanner(
                 await service.read(rules_of_job, rank.job_id), clock=time.thread_time
@@ -125,6 +127,9 @@ class StreamFollower:
             service.post(
                 Happened(node_id=self.rank.node_id, rank=self.rank, happenings=happenings)
             )
+        profile = self.happenings.take_profile()
+        if profile is not None:
+            service.post(Profiled(node_id=self.rank.node_id, rank=self.rank, document=profile))
         if self.kept != self._told and not last:
             self._told = self.kept
             service.post(

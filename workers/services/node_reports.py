@@ -1,15 +1,16 @@
 """Reports of nodes as values with their writes; many share one transaction."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from scheduling.clusters.services import node_contact
 from scheduling.clusters.services.first_node import create_defaults
 from scheduling.clusters.services.storages import record_storages
 from scheduling.core.lifecycle import FailureClass
 from scheduling.core.watching.log_rules import RuleHit
+from scheduling.parallelism.services import store_profile
 from scheduling.runs.models import Member
 from scheduling.runs.services import attempts
 from scheduling.runs.services.progress import record_training_events
@@ -294,6 +295,24 @@ class Happened(NodeReport):
             job_id=self.rank.job_id,
             attempt=self.rank.attempt_number,
             notes=[(one.kind, one.text, one.facts) for one in self.happenings],
+            now=now,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profiled(NodeReport):
+    """A job has reported a profile of its model; the document is not checked yet."""
+
+    order = 5
+    rank: MemberRef
+    document: Mapping[str, Any]
+
+    def write(self, now: datetime) -> None:
+        """Check and store the profile."""
+        store_profile(
+            job_id=self.rank.job_id,
+            attempt=self.rank.attempt_number,
+            document=self.document,
             now=now,
         )
 

@@ -159,6 +159,19 @@ def read_happening(line: bytes) -> TrainingEvent | None:
     return TrainingEvent(kind=found["event"], facts=MappingProxyType(_facts(found)))
 
 
+def read_profile_line(line: bytes) -> Mapping[str, Any] | None:
+    """Return the document of a profile in a line of a job's reports, unchecked; None if none."""
+    if len(line) > LONGEST_LINE or b'"profile"' not in line:
+        return None
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or found.get("event") != "profile":
+        return None
+    return {name: value for name, value in found.items() if name not in ("event", "time")}
+
+
 def _facts(found: dict[str, Any]) -> dict[str, str | int | float]:
     facts: dict[str, str | int | float] = {}
     for name in _NUMBERS:
@@ -190,6 +203,20 @@ class TrainingEvents:
 
     def __init__(self) -> None:
         self._found: list[TrainingEvent] = []
+        self._profile: Mapping[str, Any] | None = None
+
+    def read(self, line: bytes) -> None:
+        """Add the event or the profile in a line, if there is one."""
+        happening = read_happening(line)
+        if happening is not None:
+            self.add(happening)
+        elif self._profile is None:
+            self._profile = read_profile_line(line)
+
+    def take_profile(self) -> Mapping[str, Any] | None:
+        """Return the profile since the last call."""
+        found, self._profile = self._profile, None
+        return found
 
     def add(self, happening: TrainingEvent) -> None:
         """Add an event; the excess is dropped, but never the newest checkpoint."""

@@ -7,6 +7,9 @@ from tessera.messages import Template, counted, fixed
 
 #: What a job does instead of waiting, when it starts, and what may be done about it.
 JOBS: Final[Mapping[str, Template]] = {
+    "profile-refused": fixed("The reported profile is not valid: %(reason)s"),
+    "profile-stored": fixed("Profile of the model on %(device_type)s measured in %(seconds)s s."),
+    "profile-requested": fixed("Job %(job)s profiles the model on %(device_type)s."),
     "seconds": fixed("%(seconds)s s"),
     "minutes-seconds": fixed("%(minutes)s min %(seconds)s s"),
     "hours-minutes": fixed("%(hours)s h %(minutes)s min"),

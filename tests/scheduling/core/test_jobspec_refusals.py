@@ -470,8 +470,11 @@ def test_a_fixed_plan_has_more_replicas_on_more_devices():
     spec = parse(document)
 
     assert parse_stored(spec.to_json()) == spec
-    assert [spec.parallel.given_plan(n).stages[0].data for n in (4, 8, 32)] == [4, 8, 32]
-    assert spec.parallel.given_plan(6) is None
+    parallel = spec.parallel
+    assert parallel is not None
+    plans = [parallel.given_plan(n) for n in (4, 8, 32)]
+    assert [plan and plan.stages[0].data for plan in plans] == [4, 8, 32]
+    assert parallel.given_plan(6) is None
 
 
 def test_two_sources_are_one_too_many():

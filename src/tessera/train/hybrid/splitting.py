@@ -7,7 +7,7 @@ element-wise operations or whole attention heads between them. Needs PyTorch.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Optional, Type
+from typing import Any, Dict, Mapping, Optional, Tuple, Type
 
 import torch
 from torch import distributed, nn
@@ -21,6 +21,25 @@ Split = Mapping[Type[nn.Module], Mapping[str, str]]
 """By class of layer: names of its linear modules, each with ``column`` or ``row``."""
 
 
+class LoneGroup:
+    """Stands for the processes of a replica in a profile on one device: counts their exchanges.
+
+    Attributes:
+        exchanges: number of exchanges by direction and bytes.
+    """
+
+    def __init__(self) -> None:
+        self.exchanges: Dict[Tuple[bool, int], int] = {}
+
+
+def _add_up(total: torch.Tensor, group: Any, *, is_backward: bool = False) -> None:
+    if isinstance(group, LoneGroup):
+        key = is_backward, total.numel() * total.element_size()
+        group.exchanges[key] = group.exchanges.get(key, 0) + 1
+    else:
+        exchange(distributed.all_reduce, total, group=group)
+
+
 class _Enter(torch.autograd.Function):  # type: ignore[misc]
     """Give each process the whole input; the gradients of all parts are added up."""
 
@@ -32,7 +51,7 @@ class _Enter(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> Any:
         total = gradients[0].contiguous().clone()
-        exchange(distributed.all_reduce, total, group=context.group)
+        _add_up(total, context.group, is_backward=True)
         return total, None
 
 
@@ -42,7 +61,7 @@ class _Leave(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(_context: Any, part: torch.Tensor, group: Any) -> torch.Tensor:
         total = part.contiguous().clone()
-        exchange(distributed.all_reduce, total, group=group)
+        _add_up(total, group)
         return total
 
     @staticmethod

@@ -6,9 +6,10 @@ Needs PyTorch.
 from __future__ import annotations
 
 import math
+import os
 import time
 from datetime import timedelta
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import distributed, nn
@@ -26,6 +27,7 @@ from tessera.train.hybrid.plans import (
     parallel_of_job,
     plan_of_job,
 )
+from tessera.train.hybrid.profiling import Program, report_profile
 from tessera.train.hybrid.splitting import Split, split_layer
 from tessera.train.hybrid.state import (
     State,
@@ -97,6 +99,7 @@ class Hybrid(Turns):
     Raises:
         PlanError: the plan does not fit the layers or the processes, or a layer is not supported.
         ResumeError: the newest checkpoint belongs to another model.
+        SystemExit: the job only measures a profile, which has been reported.
     """
 
     def __init__(
@@ -124,6 +127,14 @@ class Hybrid(Turns):
         self._device = torch.device(device_of_process())
         if self._device.type == "cpu":
             keep_freed_memory()
+        dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
+        declared = parallel_of_job()
+        if declared.get("profile") == "only":
+            samples = max(1, declared.get("batch", batch) // declared.get("micro_batches", 1))
+            program = Program(
+                layers, loss, optimizer, feed, split or {}, samples, dtype, recompute, seed
+            )
+            _profile(program, self._device, declared.get("max_tensor"))
         self.peers = Peers(self._device, timeout=timedelta(seconds=timeout))
         if self.peers.size > 1:
             keep_group(distributed.group.WORLD)
@@ -156,7 +167,7 @@ class Hybrid(Turns):
             loss,
             self._groups,
             device=self._device,
-            dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision),
+            dtype=dtype,
             recompute=recompute,
         )
         self._saver = saver or Saver(leads=self.peers.rank == 0)
@@ -424,6 +435,13 @@ class Hybrid(Turns):
             self.scheduler.load_state_dict(state["scheduler"])
         if self._scales:
             self._scale, self._since_skip = float(state["scale"][0]), int(state["scale"][1])
+
+
+def _profile(program: Program, device: torch.device, max_tensor: Optional[int]) -> NoReturn:
+    """Report a profile from the first process, and end the process: such a job does not train."""
+    if int(os.environ.get("RANK", "0")) == 0:
+        report_profile(program, device=device, max_tensor=max_tensor)
+    raise SystemExit(0)
 
 
 def _replicas(layers: int, processes: int, batch: int) -> ParallelPlan:

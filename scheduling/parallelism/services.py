@@ -1,0 +1,294 @@
+"""Profiles of models: the jobs that measure them, their reports, and the grids that follow."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db import transaction
+from django.db.models import Min
+
+from scheduling.clusters.models import Device
+from scheduling.common.on_commit import request_round_on_commit
+from scheduling.core.jobspec import JobSpec, ProfileUse, parse_stored
+from scheduling.core.lifecycle import JobState
+from scheduling.core.messages import sentence
+from scheduling.core.round.parallel_plans import GridRow, rows_to_json
+from scheduling.jobs.models import LIVE_STATES, Job, JobSecret
+from scheduling.jobs.queries.submit_context import read_submit_context
+from scheduling.jobs.services.job_limits import JobLimitError
+from scheduling.jobs.services.lifecycle import Note, record_job_event
+from scheduling.jobs.services.submission import Submission, submit_job
+from scheduling.jobs.validation import InvalidJobError
+from scheduling.parallelism.models import ModelProfile
+from scheduling.runs.models import Attempt
+from scheduling.secrets import UnreadableSecretError, unseal
+from tenants.errors import DomainError
+from tenants.selectors import viewer_of
+
+log = logging.getLogger(__name__)
+
+PROFILE_LABEL: Final = "profile-of"
+MOST_SECONDS: Final = 600
+"""Time limit of a profile job."""
+MOST_MEASURING: Final = 3
+"""Maximum number of live profile jobs in a virtual cluster."""
+MOST_TYPES: Final = 4
+MOST_JOBS: Final = 50
+"""Maximum number of jobs that one call looks at."""
+VALID: Final = timedelta(days=30)
+PAUSE: Final = timedelta(hours=1)
+"""Time after a failed profile until the next one is tried."""
+PROFILE_EVENT: Final = "profile"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileConfig:
+    """Settings of the installation that decide whether a job is valid.
+
+    Attributes:
+        images_ignored: whether images are ignored.
+        host_network: whether instances of a gang may use the network of their nodes.
+    """
+
+    images_ignored: bool
+    host_network: bool
+
+
+def store_profile(
+    *, job_id: int, attempt: int, document: Mapping[str, Any], now: datetime
+) -> None:
+    """Store the profile that a job has reported; an invalid one only adds an event to the job.
+
+    Args:
+        job_id: ID of the job; only a job with ``profile: only`` may report one.
+        attempt: number of its attempt.
+        document: the reported document; it may be hostile.
+        now: time of the report.
+    """
+    from scheduling.core.grids import GridInputError  # noqa: PLC0415  brings NumPy
+    from scheduling.core.grids.profile_documents import read_profile  # noqa: PLC0415
+
+    job = Job.objects.unscoped().filter(pk=job_id).exclude(model_fingerprint="").first()
+    parallel = parse_stored(job.spec).parallel if job is not None else None
+    if job is None or parallel is None or parallel.profile is not ProfileUse.ONLY:
+        return
+    kind = Attempt.objects.get(job=job, number=attempt).device_type
+    try:
+        measured = read_profile(document, device_type=kind)
+    except GridInputError as error:
+        text = sentence("profile-refused", reason=str(error)[:200])
+        note = Note(attempt=attempt, text=text)
+        record_job_event(job_id=job_id, kind=PROFILE_EVENT, now=now, note=note)
+        return
+    ModelProfile.objects.update_or_create(
+        tenant_id=job.tenant_id,
+        fingerprint=job.model_fingerprint,
+        device_type=kind,
+        defaults={
+            "version": f"{document['version']}, PyTorch {measured.software}"[:64],
+            "job": job,
+            "requested_at": now,
+            "measured_at": None,
+            "document": dict(document),
+            "grids": [],
+        },
+    )
+    text = sentence("profile-stored", device_type=kind, seconds=f"{measured.seconds:.0f}")
+    note = Note(attempt=attempt, text=text)
+    record_job_event(job_id=job_id, kind=PROFILE_EVENT, now=now, note=note)
+
+
+def plan_profiles(*, now: datetime) -> int:
+    """Compute the grids of new profiles; return their number.
+
+    It may take seconds for each, and holds no transaction meanwhile.
+    """
+    waiting = ModelProfile.objects.filter(measured_at=None).exclude(document={})
+    memory: Mapping[str, int] = dict(
+        Device.objects.filter(retired_at=None)
+        .values_list("device_type")
+        .order_by()
+        .annotate(least=Min("memory_bytes"))
+        if waiting.exists()
+        else ()
+    )
+    planned = 0
+    for profile in waiting.select_related("job"):
+        if profile.job is None:
+            profile.delete()
+            continue
+        rows = list(_rows_of(profile, profile.job, memory.get(profile.device_type, 0)))
+        with transaction.atomic():
+            planned += ModelProfile.objects.filter(pk=profile.pk, measured_at=None).update(
+                grids=rows_to_json(rows), measured_at=now
+            )
+            request_round_on_commit("profile")
+    return planned
+
+
+def _rows_of(profile: ModelProfile, job: Job, memory: int) -> Iterator[GridRow]:
+    from scheduling.core.grids import GridState  # noqa: PLC0415  brings NumPy
+    from scheduling.core.grids.profile_documents import (  # noqa: PLC0415
+        profiled_estimates,
+        read_profile,
+    )
+    from scheduling.core.grids.tables import plan_document  # noqa: PLC0415
+    from tessera.train.hybrid.plans import PlanError  # noqa: PLC0415
+
+    parallel = parse_stored(job.spec).parallel
+    if parallel is None:
+        return
+    kind = profile.device_type
+    for one in profiled_estimates(
+        read_profile(profile.document, device_type=kind, memory=memory),
+        batch=parallel.batch,
+        micro_batches=parallel.micro_batches,
+        schedule=parallel.schedule,
+        max_tensor=parallel.max_tensor,
+    ):
+        state, plan = one.state, {}
+        if one.plan is not None:
+            try:
+                plan = plan_document(one.plan, parallel.batch)
+            except PlanError:
+                state = GridState.NOT_ALLOWED
+        yield GridRow(
+            type=kind,
+            devices=one.grid.devices,
+            stages=one.grid.stages,
+            state=state.value,
+            step_seconds=one.step_seconds if plan else 0.0,
+            plan=plan,
+            stage_bytes=one.stage_bytes,
+        )
+
+
+def submit_profiles(*, config: ProfileConfig, now: datetime) -> list[int]:
+    """Submit the profile jobs that live hybrid jobs lack; return the IDs of the new jobs."""
+    jobs = (
+        Job.objects.unscoped()
+        .filter(state__in=LIVE_STATES)
+        .exclude(model_fingerprint="")
+        .exclude(state=JobState.STOPPING)
+        .order_by("id")
+        .select_related("owner", "virtual_cluster")
+    )
+    found: list[int] = []
+    for job in jobs[:MOST_JOBS]:
+        spec = parse_stored(job.spec)
+        parallel = spec.parallel
+        if parallel is None or spec.held or parallel.profile is not ProfileUse.AUTOMATIC:
+            continue
+        if parallel.plan == "auto":
+            found += _profiles_of(job, spec, config, now)
+    return found
+
+
+def request_profile(*, job: Job, config: ProfileConfig, now: datetime) -> list[int]:
+    """Submit profile jobs of a job's model again, on each of its device types.
+
+    Returns:
+        The IDs of the new jobs; none while earlier ones measure.
+    """
+    spec = parse_stored(job.spec)
+    if spec.parallel is None:
+        return []
+    ModelProfile.objects.filter(tenant=job.tenant_id, fingerprint=job.model_fingerprint).exclude(
+        job__state__in=LIVE_STATES
+    ).update(requested_at=now - VALID)
+    return _profiles_of(job, spec, config, now)
+
+
+def _profiles_of(job: Job, spec: JobSpec, config: ProfileConfig, now: datetime) -> list[int]:
+    (role,) = spec.roles.values()
+    known = {
+        profile.device_type: profile
+        for profile in ModelProfile.objects.filter(
+            tenant=job.tenant_id, fingerprint=job.model_fingerprint
+        ).select_related("job")
+    }
+    types = role.device_types or sorted(
+        set(Device.objects.filter(retired_at=None).values_list("device_type", flat=True))
+    )
+    due = [kind for kind in types[:MOST_TYPES] if _is_due(known.get(kind), now)]
+    found = []
+    for kind in due:
+        measuring = Job.objects.unscoped().filter(
+            state__in=LIVE_STATES,
+            virtual_cluster=job.virtual_cluster_id,
+            spec__parallel__profile=ProfileUse.ONLY,
+        )
+        if measuring.count() >= MOST_MEASURING:
+            break
+        new = _submit(job, spec, kind, config, now)
+        ModelProfile.objects.update_or_create(
+            tenant_id=job.tenant_id,
+            fingerprint=job.model_fingerprint,
+            device_type=kind,
+            defaults={"requested_at": now, "job": new},
+        )
+        found += [new.pk] if new is not None else []
+    return found
+
+
+def _is_due(profile: ModelProfile | None, now: datetime) -> bool:
+    if profile is None:
+        return True
+    if profile.job is not None and profile.job.state in LIVE_STATES:
+        return False
+    if profile.measured_at is None:
+        return not profile.document and now - profile.requested_at >= PAUSE
+    return now - profile.requested_at >= VALID
+
+
+def _submit(
+    job: Job, spec: JobSpec, kind: str, config: ProfileConfig, now: datetime
+) -> Job | None:
+    """Submit a job that measures the model on one type, as the owner; None if it is refused."""
+    viewer = viewer_of(job.owner)
+    context = read_submit_context(
+        viewer=viewer, images_ignored=config.images_ignored, host_network=config.host_network
+    )
+    try:
+        submission = Submission(document=profile_document(job, spec, kind), source_format="native")
+        new, _ = submit_job(submission=submission, viewer=viewer, submit_context=context, now=now)
+    except (InvalidJobError, JobLimitError, DomainError, UnreadableSecretError) as error:
+        log.warning("no profile of job %s on %s: %s", job.pk, kind, error)
+        return None
+    text = sentence("profile-requested", device_type=kind, job=new.pk)
+    record_job_event(job_id=job.pk, kind=PROFILE_EVENT, now=now, note=Note(text=text))
+    return new
+
+
+def profile_document(job: Job, spec: JobSpec, kind: str) -> dict[str, Any]:
+    """Return the document of a job that measures the model of another one.
+
+    It has the same program, on one device, and nothing that other jobs or people would notice.
+    """
+    whole = spec.to_json()
+    ((name, role),) = whole["roles"].items()
+    share = 1.0 / spec.roles[name].devices
+    own = {key: role[key] for key in ("command", "image", "container", "env") if key in role}
+    secrets = {
+        row.name: unseal(bytes(row.sealed)) for row in JobSecret.objects.filter(job=job, role=name)
+    }
+    own |= {"secrets": secrets} if secrets else {}
+    own |= {"image_secret": role["image_secret"]} if "image_secret" in role else {}
+    own |= {"cpus": role["cpus"] * share} if "cpus" in role else {}
+    own |= {"memory": int(role["memory"] * share)} if "memory" in role else {}
+    parallel = {
+        key: value for key, value in whole["parallel"].items() if key not in ("stages", "plan")
+    }
+    kept = ("virtual_cluster", "source", "storage", "schema_version")
+    return {
+        **{key: whole[key] for key in kept if key in whole},
+        "name": f"{spec.name[:55]} profile",
+        "class": "opportunistic",
+        "labels": {PROFILE_LABEL: str(job.pk)},
+        "roles": {name: {**own, "devices": 1, "device_types": [kind]}},
+        "parallel": {**parallel, "profile": ProfileUse.ONLY.value},
+        "max_duration": MOST_SECONDS,
+        "notify": {"on": []},
+    }

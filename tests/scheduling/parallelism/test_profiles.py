@@ -1,0 +1,158 @@
+"""Profile jobs and their reports, on the database."""
+
+from datetime import timedelta
+
+import pytest
+
+from scheduling.core.jobspec import parse_stored
+from scheduling.jobs.models import Job, JobEvent
+from scheduling.parallelism.models import AttemptPlan, ModelProfile
+from scheduling.parallelism.services import (
+    PAUSE,
+    VALID,
+    ProfileConfig,
+    plan_profiles,
+    request_profile,
+    store_profile,
+    submit_profiles,
+)
+from scheduling.runs.models import Attempt
+from tests.factories.attempts import end_member, members_of, run_members
+from tests.factories.cluster import (
+    NOW,
+    make_cluster,
+    make_job,
+    make_priority_classes,
+    make_virtual_cluster,
+)
+from tests.factories.scheduling import run_round
+from tests.scheduling.core.grids.test_profile_documents import document
+
+pytestmark = pytest.mark.django_db
+CONFIG = ProfileConfig(images_ignored=False, host_network=True)
+
+
+@pytest.fixture(autouse=True)
+def _cluster():
+    make_cluster()
+    make_priority_classes()
+    make_virtual_cluster(cells=2)
+
+
+def hybrid_job(name="gpt", **parallel) -> Job:
+    return make_job(
+        name=name,
+        parallel={"batch": 32, "micro_batches": 4, **parallel},
+        elastic={"mode": "hybrid", "min": 1, "max": 8},
+        worker={"devices": 4, "env": {"DEPTH": "8"}, "secrets": {"token": "s3cret"}},
+    )
+
+
+def submitted(at=NOW) -> list[Job]:
+    return [Job.objects.unscoped().get(pk=pk) for pk in submit_profiles(config=CONFIG, now=at)]
+
+
+def measure(job: Job, found: dict | None = None, at=NOW) -> None:
+    run_round(at)
+    run_members(job)
+    store_profile(job_id=job.pk, attempt=1, document=found or document(), now=at)
+    for member in members_of(job):
+        end_member(member, 0, at=at)
+
+
+def test_a_profile_job_is_the_program_on_one_device_and_nothing_else():
+    job = hybrid_job()
+
+    (new,) = submitted()
+
+    spec = parse_stored(new.spec)
+    (role,) = spec.roles.values()
+    assert (new.devices, new.job_class, new.owner_id) == (1, "opportunistic", job.owner_id)
+    assert (role.device_types, role.env, new.labels) == (
+        ("a",),
+        {"DEPTH": "8"},
+        {"profile-of": str(job.pk)},
+    )
+    assert spec.parallel is not None
+    assert (spec.parallel.profile, spec.elastic, spec.parallel.stages) == ("only", None, ())
+    assert new.model_fingerprint == job.model_fingerprint
+    assert "s3cret" not in str(new.spec)
+    assert submitted() == []
+
+
+def test_the_profile_becomes_the_plan_of_the_next_start():
+    job = hybrid_job()
+    (new,) = submitted()
+
+    measure(new)
+    assert plan_profiles(now=NOW) == 1
+    assert plan_profiles(now=NOW) == 0
+
+    (attempt,) = Attempt.objects.filter(job=job)  # which began before its profile
+    assert not AttemptPlan.objects.filter(attempt=attempt).exists()
+    later = hybrid_job("again")
+    run_round()
+    plan = AttemptPlan.objects.get(attempt__job=later)
+    assert (plan.source, plan.device_type) == ("profiled", "a")
+    assert plan.predicted is not None
+    texts = JobEvent.objects.filter(job=new, kind="profile").values_list("text", flat=True)
+    assert list(texts) == ["Profile of the model on a measured in 6 s."]
+
+
+def test_a_hostile_profile_is_refused_with_an_event_and_changes_nothing():
+    hybrid_job()
+    (new,) = submitted()
+
+    measure(new, {**document(), "layers": ["x"] * 10_000})
+
+    (profile,) = ModelProfile.objects.all()
+    assert (profile.document, profile.measured_at, plan_profiles(now=NOW)) == ({}, None, 0)
+    event = JobEvent.objects.get(job=new, kind="profile")
+    assert "layers" in event.text
+
+
+def test_only_a_profile_job_can_report_a_profile():
+    job = hybrid_job()
+    plain = make_job()
+    run_round()
+
+    for other in (job, plain):
+        store_profile(job_id=other.pk, attempt=1, document=document(), now=NOW)
+
+    assert not ModelProfile.objects.exclude(document={}).exists()
+
+
+def test_a_failed_profile_is_tried_again_after_a_pause_and_a_valid_one_after_its_time():
+    job = hybrid_job()
+    (failed,) = submitted()
+    run_round()
+    run_members(failed)
+    end_member(members_of(failed)[0], 1)
+
+    assert submitted(NOW + PAUSE - timedelta(seconds=1)) == []
+    (second,) = submitted(NOW + PAUSE)
+    measure(second, at=NOW + PAUSE)
+    plan_profiles(now=NOW + PAUSE)
+
+    assert submitted(NOW + PAUSE + VALID - timedelta(seconds=1)) == []
+    (third,) = request_profile(job=job, config=CONFIG, now=NOW + 2 * PAUSE)
+    assert request_profile(job=job, config=CONFIG, now=NOW + 2 * PAUSE) == []
+    assert Job.objects.unscoped().get(pk=third).devices == 1
+
+
+@pytest.mark.parametrize(
+    "parallel",
+    [{"profile": "none"}, {"plan": "fixed", "stages": [{"first": 0, "last": 4, "data": 4}]}],
+)
+def test_some_jobs_are_not_profiled(parallel):
+    make_job(parallel={"batch": 32, **parallel}, worker={"devices": 4})
+
+    assert submitted() == []
+
+
+def test_at_most_three_profiles_are_measured_at_a_time():
+    for batch in (8, 16, 32, 64):
+        hybrid_job(f"gpt-{batch}", batch=batch)
+
+    assert len(submitted()) == 3
+    assert submitted() == []
