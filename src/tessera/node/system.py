@@ -82,6 +82,19 @@ def read_text(path: str) -> str:
     return read_all(descriptor, _MOST_TEXT).decode("utf-8", "replace")
 
 
+def write_text(path: str, text: str) -> None:
+    """Write to an existing file of the kernel.
+
+    Raises:
+        OSError: the kernel refuses it.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        write_all(descriptor, text.encode("ascii"))
+    finally:
+        os.close(descriptor)
+
+
 def open_regular(
     path: str,
     *,

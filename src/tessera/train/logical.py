@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 import torch
 
-from tessera.train import control, determinism, randomness, reduction
+from tessera.train import control, determinism, randomness, reduction, sharing
 from tessera.train.checkpoints import Saver
 from tessera.train.codec import read_state, write_state
 from tessera.train.elastic import Elastic, ResumeError
@@ -161,6 +161,7 @@ class LogicalWorkers(Elastic):
         Returns:
             The mean loss over all logical workers, the same in all processes.
         """
+        sharing.begin_step()
         began = time.perf_counter()
         sums = reduction.Accumulator[Gradients](self.workers, _add)
         losses = []
@@ -178,6 +179,7 @@ class LogicalWorkers(Elastic):
         sync = time.perf_counter() - met
         self._update(gradients)
         seconds = self._finish_step(began)
+        sharing.end_step()
         report(
             step=self.done - 1,
             samples=self.feed.batch_size * len(self.held),

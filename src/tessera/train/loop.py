@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any, Callable, Iterator, Optional
 
-from tessera.train import control
+from tessera.train import control, sharing
 from tessera.train.checkpoints import checkpoint, resume
 from tessera.train.lending import exchange, keep_group, wait_for_threads
 from tessera.train.reports import report
@@ -67,9 +67,11 @@ class Loop:
 
     def _turns(self) -> Iterator[int]:
         while self._step < self._steps:
+            sharing.begin_step()
             self._began = time.perf_counter()
             yield self._step
             worked = time.perf_counter() - self._began
+            sharing.end_step()
             self._step += 1
             self.left = self._agree(control.should_yield())
             ended = self.left or self._step == self._steps

@@ -22,6 +22,9 @@ CLOSE_SECONDS = 2.0
 LONGEST_LINE = 64 << 10
 _LONGEST_PATH = 100
 MIN_SECONDS = 0.1
+MOST_EACH = 200
+SHARED_NAME = "shared"
+SHARED_SECONDS = 0.5
 _AVERAGED = ("samples", "step_seconds", "sync_seconds")
 """Fields averaged over the steps of a line."""
 
@@ -137,7 +140,10 @@ class Reporter:
         self._whose = {"local_rank": local_rank} if local_rank else {}
         self._channel = Channel(path)
         self._descriptor = -1
-        self._written_at = -math.inf
+        self._written_at = self._looked_at = -math.inf
+        self._shared = os.path.join(os.path.dirname(path), SHARED_NAME)
+        self._is_shared = False
+        self._each: Deque[List[float]] = deque(maxlen=MOST_EACH)
         self._waiting: Dict[str, Any] = {}
         self._steps = 0
         self._sums = dict.fromkeys(_AVERAGED, 0.0)
@@ -169,8 +175,19 @@ class Reporter:
         self._sum("samples", samples)
         self._sum("step_seconds", step_seconds)
         self._sum("sync_seconds", sync_seconds)
+        self._note_each(_finite(step_seconds))
         if time.monotonic() - self._written_at >= MIN_SECONDS:
             self.flush()
+
+    def _note_each(self, seconds: Optional[float]) -> None:
+        """Keep start and end of a step by the boot clock, while the device has guests."""
+        now = time.monotonic()
+        if now - self._looked_at >= SHARED_SECONDS:
+            self._looked_at = now
+            self._is_shared = os.path.exists(self._shared)
+        if self._is_shared and seconds is not None:
+            end = time.clock_gettime(time.CLOCK_BOOTTIME)
+            self._each.append([round(end - seconds, 6), round(end, 6)])
 
     def _sum(self, name: str, value: Optional[float]) -> None:
         number = _finite(value)
@@ -193,6 +210,9 @@ class Reporter:
         sync = self._mean("sync_seconds")
         if sync is not None:
             line["sync_seconds"] = sync
+        if self._each:
+            line["each"] = list(self._each)
+            self._each.clear()
         self._waiting, self._steps = {}, 0
         self._written_at = time.monotonic()
         self._write(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n")
@@ -202,6 +222,11 @@ class Reporter:
         self.flush()
         line = {"time": round(time.time(), 3), "event": event, **facts}
         self._write(json.dumps(line, separators=(",", ":"), default=str) + "\n")
+
+    def report_sharing(self, fields: Dict[str, Any]) -> None:
+        """Write a line about this run as a guest or holder of a device, at once."""
+        line = {"time": round(time.time(), 3), "sharing": fields, **self._whose}
+        self._write(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n")
 
     def close(self) -> None:
         """Write the pending line, and close socket and file."""
@@ -307,6 +332,13 @@ def report_event(event: str, **facts: Any) -> None:
     reporter = _reporter()
     if reporter is not None:
         reporter.report_event(event, facts)
+
+
+def report_sharing(**fields: Any) -> None:
+    """Report this run as a guest or holder of a device, see ``files.GuestReport``."""
+    reporter = _reporter()
+    if reporter is not None:
+        reporter.report_sharing(fields)
 
 
 def _reporter() -> Optional[Reporter]:

@@ -35,6 +35,8 @@ def test_a_bound_reads_back_as_it_was_written() -> None:
         "until": 13.0,
         "host": "/phase",
         "why": "probe",
+        "leave": False,
+        "lifted": False,
     }
 
 
@@ -101,15 +103,15 @@ def test_guests_see_the_phase_of_the_holder(tmp_path: Path) -> None:
     holder = files.PhasePage(path, create=True)
     guest = files.PhasePage(path)
 
-    holder.write(busy=True, now=12.5)
+    holder.write(busy=True, now=12.5, gap=0.25)
 
-    assert guest.read() == (True, 12.5)
+    assert guest.read() == ((True, 12.5), 0.25)
     page = (tmp_path / "phase").read_bytes()
     assert len(page) == 4096
     assert page[0] == 1
     assert int.from_bytes(page[8:16], sys.byteorder) == 12_500_000_000
-    holder.write(busy=False, now=13.0, short=True)
-    assert guest.read() == (False, 13.0)
+    holder.write(busy=False, now=13.0, gap=0.25, short=True)
+    assert guest.read() == ((False, 13.0), 0.25)
     assert (tmp_path / "phase").read_bytes()[:2] == b"\0\1"
 
 

@@ -10,10 +10,14 @@
     State of the coordinator for the telemetry, once a second.
 ``runs/<guest>/bound`` and ``runs/<guest>/job/bound.json``
     Bound of a guest, for its runner and for its library: see ``bounds``; also ``host`` (the
-    holder's phase page, or null), ``lifted`` (the guest has become the holder), ``why``.
+    holder's phase page, or null), ``why``, ``leave`` (the guest has to leave the device) and
+    ``lifted`` (it has become the holder).
+``runs/<guest>/frozen``
+    Exists while the guest's runner has frozen its processes.
 ``runs/<holder>/job/phase``
     A page: byte 0 is 1 while the holder uses the device, else 0; byte 1 is 1 while it is short
-    of memory; bytes 8 to 15 are the boot clock of the last change of byte 0, in nanoseconds.
+    of memory; bytes 8 to 15 are the boot clock of the last change of byte 0, in nanoseconds;
+    bytes 16 to 23 are the length of the latest gap, so that a guest that reads seldom knows it.
 ``runs/<holder>/job/shared``
     Exists while the device has guests: the holder's library then reports each step.
 
@@ -29,10 +33,10 @@ import mmap
 import os
 import re
 import struct
-import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from tessera.device_sharing import DeviceOrder, GuestOrder
+from tessera.node import system
 from tessera.node.sharing.bounds import Bound
 from tessera.node.sharing.gaps import StepPhase
 from tessera.wire import ProtocolError
@@ -40,11 +44,10 @@ from tessera.wire import ProtocolError
 VERSION = 1
 DEVICES_DIR = "devices"
 COORDINATOR_FILE, ORDERS_FILE, DEVICE_STATE_FILE = "coordinator", "orders.json", "state.json"
-BOUND_FILE, JOB_BOUND_FILE = "bound", "job/bound.json"
-PHASE_FILE, SHARED_FILE = "job/phase", "job/shared"
+BOUND_FILE, FROZEN_FILE = "bound", "frozen"
 PHASE_IN_SANDBOX = "/tessera/host/phase"
 PAGE_BYTES = 4096
-_PAGE = struct.Struct("=BB6xQ")
+_PAGE = struct.Struct("=BB6xQQ")
 _MOST_BYTES = 16 << 10
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -78,22 +81,37 @@ def read_document(path: str) -> Optional[Dict[str, Any]]:
     return found if isinstance(found, dict) else None
 
 
+def write_document(path: str, document: Dict[str, Any], *, mode: int = 0o600) -> bool:
+    """Replace a file by a document; False if that fails, as on a full disk."""
+    try:
+        system.replace_file(path, json.dumps(document).encode("ascii"), mode=mode)
+    except OSError:
+        return False
+    return True
+
+
 def bound_document(
-    bound: Bound, *, host: Optional[str] = None, lifted: bool = False, why: str = ""
+    bound: Bound,
+    *,
+    host: Optional[str] = None,
+    why: str = "",
+    leave: bool = False,
+    lifted: bool = False,
 ) -> Dict[str, Any]:
     """Build the document of a bound.
 
     Args:
         bound: the bound.
         host: path of the holder's phase page as the guest sees it; None if it may not see it.
-        lifted: the run is a guest no longer.
-        why: rule that closed the gate, or reason for which the guest has to leave.
+        why: rule that moved the gate, or reason for which the guest has to leave.
+        leave: whether it has to.
+        lifted: whether the run is a guest no longer.
     """
-    document = {"version": VERSION, **bound._asdict(), "host": host, "why": why}
-    return {**document, "lifted": True} if lifted else document
+    fields = {"host": host, "why": why, "leave": leave, "lifted": lifted}
+    return {"version": VERSION, **bound._asdict(), **fields}
 
 
-# -- orders ----------------------------------------------------------------------------------------
+# -- orders ---------------------------------------------------------------------------------------
 
 
 class Orders(NamedTuple):
@@ -134,7 +152,7 @@ def guests_of(orders: Optional[Orders]) -> List[GuestOrder]:
     return [] if orders is None else sorted(orders.order.guests, key=lambda one: one.slot)
 
 
-# -- the coordinator's lock ------------------------------------------------------------------------
+# -- the coordinator's lock -----------------------------------------------------------------------
 
 
 def lock_device(directory: str, run_id: str, pid: int, start: Optional[int]) -> Optional[int]:
@@ -174,7 +192,7 @@ def coordinator_of(directory: str) -> str:
     return ""
 
 
-# -- the phase page --------------------------------------------------------------------------------
+# -- the phase page -------------------------------------------------------------------------------
 
 
 class PhasePage:
@@ -200,26 +218,21 @@ class PhasePage:
         finally:
             os.close(descriptor)
 
-    def write(self, *, busy: bool, now: float, short: bool = False) -> None:
-        """Store the phase of the holder, and the time of its change."""
-        _PAGE.pack_into(self._page, 0, busy, short, int(now * 1e9))
+    def write(self, *, busy: bool, now: float, gap: float, short: bool = False) -> None:
+        """Store the phase of the holder, the time of its change, and its latest gap."""
+        _PAGE.pack_into(self._page, 0, busy, short, int(now * 1e9), int(gap * 1e9))
 
-    def read(self) -> StepPhase:
-        """Return the phase of the holder."""
-        busy, _, since = _PAGE.unpack_from(self._page)
-        return StepPhase(busy=busy != 0, since=since / 1e9)
+    def read(self) -> Tuple[StepPhase, float]:
+        """Return the phase of the holder, and the seconds of its latest gap."""
+        busy, _, since, gap = _PAGE.unpack_from(self._page)
+        return StepPhase(busy=busy != 0, since=since / 1e9), gap / 1e9
 
     def close(self) -> None:
         """Unmap the page."""
         self._page.close()
 
 
-def clock() -> float:
-    """Return the node's boot clock in seconds, the clock of bounds, phases and steps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-# -- lines of reports ------------------------------------------------------------------------------
+# -- lines of reports -----------------------------------------------------------------------------
 
 
 class GuestReport(NamedTuple):
