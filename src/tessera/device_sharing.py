@@ -33,6 +33,9 @@ class GuestPlace:
         floor: least bytes of device memory with which the guest can work.
         most: bytes that it may use at first.
         leave_seconds: time between the notice to leave the device and SIGKILL.
+        sees_phase: it may see whether the holder uses the device, to work in its gaps. The
+            phase is a channel between jobs: only for guests of the holder's tenant, and for
+            others if an admin allows it.
     """
 
     device: int
@@ -42,6 +45,7 @@ class GuestPlace:
     floor: int
     most: int
     leave_seconds: float = 5.0
+    sees_phase: bool = False
 
     @classmethod
     def from_json(cls, data: object) -> GuestPlace:
@@ -59,6 +63,7 @@ class GuestPlace:
             floor=take.integer("floor", None, 1, MAX_BYTES),
             most=take.integer("most", None, 1, MAX_BYTES),
             leave_seconds=take.number("leave_seconds", 5.0, 1.0, 60.0),
+            sees_phase=take.boolean("sees_phase", default=False),
         )
         take.finish()
         return place

@@ -52,6 +52,7 @@ __all__ = (
     "BLOBS_DIR",
     "CANCEL",
     "CAUSES",
+    "CAUSE_DEVICE",
     "CAUSE_DISK",
     "CAUSE_EXITED",
     "CAUSE_LEASE",
@@ -79,6 +80,7 @@ __all__ = (
     "HELLO",
     "HOME_DIR",
     "IMAGE",
+    "JOB_BOUND_FILE",
     "JOB_DIR",
     "KNOWN_VERSIONS",
     "LISTENS_FILE",
@@ -92,6 +94,7 @@ __all__ = (
     "OLDEST_VERSION",
     "OPERATIONS",
     "PHASES",
+    "PHASE_FILE",
     "PLATFORM",
     "PREPARE",
     "PREPARED",
@@ -116,6 +119,7 @@ __all__ = (
     "SAVED",
     "SECRETS_DIR",
     "SHARE",
+    "SHARED_FILE",
     "STATE_FILE",
     "STOP",
     "STOP_FILE",
@@ -186,9 +190,10 @@ PHASES = (PREPARING, PREPARED, RUNNING, EXITED, UNKNOWN)
 CAUSE_EXITED, CAUSE_STOPPED, CAUSE_TIMEOUT = "exited", "stopped", "timeout"
 CAUSE_LEASE, CAUSE_OOM, CAUSE_LOST = "lease-expired", "oom", "runner-lost"
 CAUSE_START, CAUSE_DISK = "start-failed", "disk-limit"
+CAUSE_DEVICE = "left-device"
 CAUSES = (
     *(CAUSE_EXITED, CAUSE_STOPPED, CAUSE_TIMEOUT),
-    *(CAUSE_LEASE, CAUSE_OOM, CAUSE_LOST, CAUSE_START, CAUSE_DISK),
+    *(CAUSE_LEASE, CAUSE_OOM, CAUSE_LOST, CAUSE_START, CAUSE_DISK, CAUSE_DEVICE),
 )
 
 # A warning of an inventory: the node's user may open the socket of an engine that runs as root, so
@@ -214,6 +219,8 @@ CONTROL_FILE = "job/control.json"
 BATCH_FILE = "job/batch.json"
 LISTENS_FILE = "job/listens"
 COMMAND_FILE = "job/command.sh"
+PHASE_FILE, SHARED_FILE = "job/phase", "job/shared"
+JOB_BOUND_FILE = "job/bound.json"
 
 # Paths in a container for the files of a plain process's run directory
 CONTAINER_ROOT = "/tessera"
@@ -372,6 +379,9 @@ def job_environment(spec: RunSpec, root: str, bundle: str, checkpoints: str) -> 
         checkpoints: the job's directory for them as the job sees it; it may have to create it.
     """
     python_path = spec.env.get("PYTHONPATH", "")
+    shared = {"TESSERA_JOB_PHASE": f"{root}/{PHASE_FILE}"} if spec.devices else {}
+    if spec.beside:
+        shared["TESSERA_JOB_BOUND"] = f"{root}/{JOB_BOUND_FILE}"
     return {
         **spec.env,
         "TESSERA_JOB_ID": spec.job_id,
@@ -386,6 +396,7 @@ def job_environment(spec: RunSpec, root: str, bundle: str, checkpoints: str) -> 
         "TESSERA_JOB_CONTROL": f"{root}/{CONTROL_FILE}",
         "TESSERA_JOB_BATCH": f"{root}/{BATCH_FILE}",
         "TESSERA_JOB_CHECKPOINT_DIR": checkpoints,
+        **shared,
         "PYTHONPATH": os.pathsep.join(filter(None, (python_path, bundle))),
     }
 

@@ -23,7 +23,7 @@ import pytest
 from tessera import protocol
 from tessera.bundle import build_bundle
 from tessera.isolation import NAMESPACE, USER
-from tessera.node import confinement, runs, system
+from tessera.node import cgroups, confinement, runs, system
 from tessera.protocol import ProtocolError, RunSpec, RunStatus
 
 SOURCES = Path(protocol.__file__).parents[1]
@@ -242,6 +242,7 @@ def end_everything(home: Path) -> None:
         status = run.recorded()
         if status.phase == protocol.RUNNING and status.runner_pid:
             system.kill_quietly(status.runner_pid, signal.SIGKILL)
+        cgroups.thaw(run.run_id)
     for found in list(system.processes()):
         if root.encode() in system.environment_of(found.pid):
             system.kill_quietly(found.pid, signal.SIGKILL)

@@ -244,3 +244,38 @@ def test_processes_are_not_bounded_where_the_machine_does_not_grant_it(
     assert group is not None
     assert group.complete
     assert not group.bounds_processes
+
+
+def test_a_guest_of_version_one_has_a_freezer_and_the_least_share(mount: Path) -> None:
+    paths = controllers(mount, freezer="freezer.state", cpu="cpu.shares")
+
+    group = cgroups.create(RUN, cpus=0, memory_bytes=0, is_guest=True)
+
+    assert group is not None
+    assert group.freeze(frozen=True)
+    assert (paths["freezer"] / "freezer.state").read_text() == "FROZEN"
+    cgroups.thaw(RUN)
+    assert (paths["freezer"] / "freezer.state").read_text() == "THAWED"
+    assert group.demote(is_guest=True)
+    assert (paths["cpu"] / "cpu.shares").read_text() == "2"
+
+
+def test_a_guest_of_version_two_is_frozen_and_idle(mount: Path) -> None:
+    path = unified(mount, files=(*UNIFIED, "cgroup.freeze", "cpu.idle"))
+
+    group = cgroups.create(RUN, cpus=0, memory_bytes=0, is_guest=True)
+
+    assert group is not None
+    assert group.freeze(frozen=True)
+    assert group.demote(is_guest=True)
+    assert (path / "cgroup.freeze").read_text() == "1"
+    assert (path / "cpu.idle").read_text() == "1"
+
+
+def test_a_group_without_a_freezer_freezes_nothing(mount: Path) -> None:
+    controllers(mount, pids="pids.max")
+
+    group = cgroups.create(RUN, cpus=0, memory_bytes=0, processes=9)
+
+    assert group is not None
+    assert not group.freeze(frozen=True)

@@ -16,6 +16,8 @@ MOUNT = "/sys/fs/cgroup"
 PERIOD = 100_000
 _CONTROLLERS = ("memory", "cpu")
 _PROCESSES = "pids"
+_FREEZER = "freezer"
+_GUEST_SHARES, _USUAL_SHARES = "2", "1024"
 
 
 def version() -> str:
@@ -121,6 +123,21 @@ class Group:
                     return int(value)
         return 0
 
+    def freeze(self, *, frozen: bool) -> bool:
+        """Freeze or thaw all processes in the group; False if this group cannot do it."""
+        name, value = ("cgroup.freeze", "1" if frozen else "0")
+        if not self.unified:
+            name, value = ("freezer.state", "FROZEN" if frozen else "THAWED")
+        return any(_write(f"{path}/{name}", value) for path in self.paths)
+
+    def demote(self, *, is_guest: bool) -> bool:
+        """Let the group run only on processors that others leave, or lift that; else False."""
+        idle = any(_write(f"{path}/cpu.idle", "1" if is_guest else "0") for path in self.paths)
+        name, usual = ("cpu.weight", "100") if self.unified else ("cpu.shares", _USUAL_SHARES)
+        least = "1" if self.unified else _GUEST_SHARES
+        share = least if is_guest else usual
+        return any(_write(f"{path}/{name}", share) for path in self.paths) or idle
+
     def remove(self) -> None:
         """Delete the groups, which must be empty of processes."""
         for path in self.paths:
@@ -153,7 +170,9 @@ def fork(group: Optional[Group], spaces: int = 0) -> Tuple[int, bool]:
     return pid, pid == 0 and group is not None and group.enter()
 
 
-def create(run_id: str, cpus: float, memory_bytes: int, processes: int = 0) -> Optional[Group]:
+def create(
+    run_id: str, cpus: float, memory_bytes: int, processes: int = 0, *, is_guest: bool = False
+) -> Optional[Group]:
     """Create the groups of a run with its limits; None if this node grants none.
 
     Args:
@@ -161,14 +180,15 @@ def create(run_id: str, cpus: float, memory_bytes: int, processes: int = 0) -> O
         cpus: processors, 0 for no limit.
         memory_bytes: memory, 0 for no limit.
         processes: processes and threads together, 0 for no limit.
+        is_guest: the run is a guest of a device, which can be frozen and demoted.
     """
     parent = _parent_v2()
     if parent is not None:
         return _created_v2(f"{parent}/{_name(run_id)}", _limits_v2(cpus, memory_bytes), processes)
     wanted = _limits_v1(cpus, memory_bytes)
     parents = _parents_v1()
-    if processes:
-        parents.update(_parents_v1((_PROCESSES,)))
+    more = ([_PROCESSES] if processes else []) + ([_FREEZER] if is_guest else [])
+    parents.update(_parents_v1(more))
     if not parents:
         return None
     paths = {name: f"{parents[name]}/{_name(run_id)}" for name in wanted if name in parents}
@@ -177,6 +197,10 @@ def create(run_id: str, cpus: float, memory_bytes: int, processes: int = 0) -> O
     if processes and _PROCESSES in parents:
         path = paths[_PROCESSES] = f"{parents[_PROCESSES]}/{_name(run_id)}"
         is_bound = _apply(path, {"pids.max": str(processes)})
+    for name in (_FREEZER, "cpu") if is_guest else ():
+        if name in parents and name not in paths:
+            paths[name] = f"{parents[name]}/{_name(run_id)}"
+            _apply(paths[name], {})
     return Group(
         [path for path in paths.values() if os.path.isdir(path)],
         unified=False,
@@ -240,7 +264,7 @@ def _write(path: str, value: str) -> bool:
 def _existing(run_id: str) -> List[str]:
     own = _own_paths()
     parents = [f"{MOUNT}/tessera", os.path.dirname(MOUNT + own.get("", "/").rstrip("/"))]
-    names = (*_CONTROLLERS, _PROCESSES)
+    names = (*_CONTROLLERS, _PROCESSES, _FREEZER)
     parents += [f"{MOUNT}/{name}{own.get(name, '/').rstrip('/')}" for name in names]
     paths = [f"{parent}/{_name(run_id)}" for parent in parents]
     return [path for path in paths if os.path.isdir(path)]
@@ -253,6 +277,13 @@ def members(run_id: str) -> Set[int]:
         for path in _existing(run_id)
         for pid in system.read_text(f"{path}/cgroup.procs").split()
     }
+
+
+def thaw(run_id: str) -> None:
+    """Thaw the groups of a run: with version 1, a frozen process cannot even be killed."""
+    paths = _existing(run_id)
+    Group(paths, unified=False, complete=False).freeze(frozen=False)
+    Group(paths, unified=True, complete=False).freeze(frozen=False)
 
 
 def remove(run_id: str) -> None:

@@ -83,6 +83,14 @@ class ContainerPayload(Payload):
         except EngineError:
             pass  # tried again with the next signal; SIGKILL is repeated until the end
 
+    def freeze(self, *, frozen: bool) -> None:
+        """Pause the container, or end its pause."""
+        try:
+            verb = "/pause" if frozen else "/unpause"
+            engine.order(self._ref, "POST", verb, 204, 304, 404, 409, 500)
+        except EngineError:
+            pass  # the engine does not answer; the runner tries again
+
     def ended(self) -> Optional[Ended]:
         """End of the container; None while it runs or the engine is unreachable."""
         if self._end is not None and not self._end.closed:

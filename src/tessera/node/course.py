@@ -77,6 +77,7 @@ FAILURE_OF_CAUSE = {
     protocol.CAUSE_STOPPED: "",
     protocol.CAUSE_TIMEOUT: protocol.TIMEOUT,
     protocol.CAUSE_LEASE: protocol.PLATFORM,
+    protocol.CAUSE_DEVICE: protocol.PLATFORM,
     protocol.CAUSE_OOM: protocol.RESOURCE_LIMIT,
     protocol.CAUSE_DISK: protocol.RESOURCE_LIMIT,
     protocol.CAUSE_LOST: protocol.NODE,

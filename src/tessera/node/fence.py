@@ -105,6 +105,7 @@ def _fenced(run: Run, status: RunStatus, loss: Loss) -> bool:
         if not left:
             cgroups.remove(run.run_id)
             return True
+        cgroups.thaw(run.run_id)
         for pid in left:
             system.kill_quietly(pid, signal.SIGKILL)
         loss.killed_at = time.time()

@@ -32,6 +32,7 @@ from tessera.node import (
 )
 from tessera.node.background import SessionPort
 from tessera.node.runs import Run
+from tessera.node.sharing import requests
 from tessera.protocol import (
     ContainerRef,
     Inventory,
@@ -61,6 +62,7 @@ class Operations:
             protocol.RENEW: self._renew,
             protocol.READ: self._read,
             protocol.TUNE: self._tune,
+            protocol.SHARE: self._share,
             protocol.SAVED: self._saved,
             protocol.READ_SAVED: self._read_saved,
         }
@@ -190,6 +192,7 @@ class Operations:
         run = self._run(take)
         status = fence.settle(run)
         if status.phase == protocol.PREPARED and not run.claimed():
+            requests.check_holders(self._store.root, run.spec())
             # In this process, so that the next run has the probes, too. Before the claim, since a
             # session that is killed between claim and fork leaves a run that nobody may start.
             confinement.known(self._store.root)
@@ -285,6 +288,13 @@ class Operations:
             words = f"the settings cannot be written: {error.strerror}"
             raise ProtocolError("not-written", words, protocol.NODE) from error
         return {"tuned": True}
+
+    def _share(self, take: Fields) -> Json:
+        """Store the guests of a running holder, and wake its runner, which coordinates them."""
+        run = self._run(take)
+        requests.order_guests(run, take)
+        runner.wake(run.recorded())
+        return {"shared": True}
 
     def _renew(self, take: Fields) -> Json:
         seconds = take.number("seconds", None, 0.05, 1e9)

@@ -93,6 +93,12 @@ class Payload:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to all of its processes."""
 
+    def freeze(self, *, frozen: bool) -> None:
+        """Stop all of its processes where they are, or let them work again."""
+
+    def demote(self, *, is_guest: bool) -> None:
+        """Give it processors only while no other job needs them, or lift that."""
+
     def ended(self) -> Optional[Ended]:
         """Return the end of the payload; None while it runs."""
         return None
@@ -215,7 +221,10 @@ class ProcessPayload(Payload):
         """
         spec = self._spec
         cpus, memory = (spec.cpus, spec.memory_bytes) if self._has_limits() else (0.0, 0)
-        self._group = cgroups.create(spec.run_id, cpus, memory, self._most_processes())
+        is_guest = bool(spec.beside)
+        self._group = cgroups.create(
+            spec.run_id, cpus, memory, self._most_processes(), is_guest=is_guest
+        )
         if self._group is None or not self._group.complete:
             self._warn_of_limits()
 
@@ -286,6 +295,35 @@ class ProcessPayload(Payload):
         if number == signal.SIGKILL:
             for found in system.descendants({os.getpid()}):
                 system.kill_quietly(found.pid, signal.SIGKILL)
+
+    def freeze(self, *, frozen: bool) -> None:
+        """Freeze or thaw by the control group; without one, by signals to all processes.
+
+        Signals are repeated until no process is new, as one may have forked meanwhile.
+        """
+        if self._group is not None and self._group.freeze(frozen=frozen):
+            return
+        number = signal.SIGSTOP if frozen else signal.SIGCONT
+        reached: Set[int] = set()
+        while True:
+            found = {self._pid, *(one.pid for one in system.descendants({self._pid}))} - reached
+            if not found:
+                return
+            for pid in found:
+                system.kill_quietly(pid, number)
+            reached |= found
+
+    def demote(self, *, is_guest: bool) -> None:
+        """Demote by the control group and by the scheduling class, each as far as permitted."""
+        if self._group is not None:
+            self._group.demote(is_guest=is_guest)
+        policy = os.SCHED_IDLE if is_guest else os.SCHED_OTHER
+        for pid in (self._pid, *(one.pid for one in system.descendants({self._pid}))):
+            try:
+                os.sched_setscheduler(pid, policy, os.sched_param(0))
+                system.write_text(f"/proc/{pid}/autogroup", "19" if is_guest else "0")
+            except OSError:
+                continue  # it has ended, is another user's, or may not be promoted
 
     def ended(self) -> Optional[Ended]:
         """Reap all exited processes; returns the exit of the main process, None while it runs."""

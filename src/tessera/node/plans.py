@@ -13,6 +13,7 @@ from tessera.node.directories import names_in
 from tessera.node.networks import NODE_NETWORK, Choice
 from tessera.node.runs import Run
 from tessera.node.sandbox_root import ACCOUNT, Bind, Plan
+from tessera.node.sharing.requests import visible_pages
 from tessera.protocol import ProtocolError, RunSpec
 
 LEAST_BYTES = 64 << 20
@@ -120,9 +121,10 @@ def plan_for(
     """
     uid, own = _uid(spec, level), _own_directories(run, spec, bundle)
     view = visibility.view_of(run.store.root, spec, with_system=True)
+    pages = [Bind(*page, is_exact=True) for page in visible_pages(run.store.root, spec)]
     plan = Plan(
         uid=uid,
-        binds=[*view.binds, *own.binds],
+        binds=[*view.binds, *own.binds, *pages],
         hidden=view.covers,
         devices=device_files(run.store.root, spec),
         secrets=own.secrets,

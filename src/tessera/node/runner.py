@@ -23,6 +23,9 @@ from tessera.node.course import Course, age_of_end, failure_of
 from tessera.node.log_process import LogProcess, Partner
 from tessera.node.payload import Ended, Payload, ProcessPayload, StartError
 from tessera.node.runs import Run
+from tessera.node.sharing.coordination import Coordinator
+from tessera.node.sharing.obedience import GuestWatch, Leave
+from tessera.node.sharing.requests import device_dirs
 from tessera.protocol import ExitRecord, Json, RunSpec, RunStatus
 
 LOOK_SECONDS = 1.0
@@ -59,6 +62,55 @@ class Wakes:
             os.read(self.descriptor, 4096)
         except BlockingIOError:
             pass
+
+
+class DeviceShare:
+    """The run's part in the sharing of its devices: it coordinates guests, or it is one.
+
+    Args:
+        payload: its processes, which have started.
+    """
+
+    def __init__(self, run: Run, spec: RunSpec, payload: Payload) -> None:
+        self._run, self._payload = run, payload
+        self._coordinator = Coordinator(run, spec) if spec.devices else None
+        directories = device_dirs(run.store.root, spec)
+        self._watch: Optional[GuestWatch] = None
+        for place in spec.beside[:1]:  # a guest has one device
+            self._watch = GuestWatch(
+                run, place, directories[place.device], lambda frozen: payload.freeze(frozen=frozen)
+            )
+            payload.demote(is_guest=True)
+
+    def look(self, now: float, *, is_leaving: bool) -> Optional[Leave]:
+        """Act as coordinator or guest; returns why a guest has to leave, if it has to."""
+        watch = self._watch
+        if watch is not None:
+            leave = watch.look(now, is_leaving=is_leaving)
+            if not watch.is_lifted:
+                return leave
+            self._payload.demote(is_guest=False)
+            self._watch = None
+        if self._coordinator is not None:
+            self._coordinator.look(now)
+        return None
+
+    def next_at(self, now: float) -> float:
+        """Return the time of the next look; infinity if nothing is shared."""
+        if self._watch is not None:
+            return self._watch.next_at(now)
+        return math.inf if self._coordinator is None else self._coordinator.next_at(now)
+
+    def thaw(self) -> None:
+        """Let a frozen guest receive a signal."""
+        if self._watch is not None:
+            self._watch.thaw()
+
+    def close(self) -> None:
+        """End the coordination, and thaw what is left of a guest."""
+        self.thaw()
+        if self._coordinator is not None:
+            self._coordinator.close()
 
 
 class Runner:
@@ -122,8 +174,11 @@ class Runner:
             network=payload.network,
             warnings=list(payload.warnings),
         )
+        self._share = DeviceShare(run, spec, payload)
+        self._share.look(self._started, is_leaving=False)  # a guest is frozen from its start on
         self._record_running(status)
         ended = self._wait(spec, payload, status)
+        self._share.close()
         record = self._record_of(ended)
         is_recorded = self._finish(replace(status, notice=self._course.notice), record, payload)
         is_usual = spec.container is None and not confinement.is_helped(payload.isolation)
@@ -158,15 +213,20 @@ class Runner:
                 return ended
             now = system.boot_clock()
             self._take_orders(now, spec, status)
+            leave = self._share.look(now, is_leaving=bool(self._course.cause))
+            if leave is not None and not self._course.cause:
+                cause = protocol.CAUSE_DEVICE
+                self._order(now, status, cause, leave.reason, leave.seconds)
             number = self._course.due(now)
             if number is not None:
+                self._share.thaw()
                 payload.signal(number)
             self._log.look()
             self._looked = now, time.time()
             self._sleep(payload, now)
 
     def _sleep(self, payload: Payload, now: float) -> None:
-        until = min(self._course.next_at(), now + LOOK_SECONDS)
+        until = min(self._course.next_at(), now + LOOK_SECONDS, self._share.next_at(now))
         if not self._course.cause:
             until = min(until, max(self._lease, now))
         poll = select.poll()
@@ -326,6 +386,7 @@ def _sentence(cause: str, ended: Ended, notice: str) -> str:
         protocol.CAUSE_OOM: f"the job ran out of memory ({how})",
         protocol.CAUSE_DISK: f"{notice or 'a file is larger than the disk limit'} ({how})",
         protocol.CAUSE_TIMEOUT: f"the job ran longer than allowed ({how})",
+        protocol.CAUSE_DEVICE: f"the run had to leave a shared device: {notice} ({how})",
         protocol.CAUSE_LEASE: f"the run's lease was not renewed ({how})",
         protocol.CAUSE_STOPPED: f"the job was stopped: {notice} ({how})",
     }

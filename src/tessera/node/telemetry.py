@@ -13,6 +13,7 @@ from typing import Any, Dict, List
 from tessera import protocol
 from tessera.node import driver, probe, system
 from tessera.node.runs import Run, Store
+from tessera.node.sharing.requests import company_of
 from tessera.node.system import Process
 from tessera.protocol import Json, ProtocolError, RunStatus
 
@@ -22,6 +23,11 @@ def sample(root: str) -> Json:
     memory = probe.memory_figures()
     disk = os.statvfs(root)
     declaration = system.read_json(os.path.join(root, protocol.DEVICES_FILE), any_owner=True)
+    devices = _gpus(root) if declaration is None else _declared(declaration)
+    for device in devices:
+        company = company_of(root, device["index"], device.get("uuid") or "")
+        if company is not None:
+            device["company"] = company
     return {
         "at": time.time(),
         "clock": system.boot_clock(),
@@ -31,7 +37,7 @@ def sample(root: str) -> Json:
         "memory_used_bytes": memory.get("MemTotal", 0) - memory.get("MemAvailable", 0),
         "disk_free_bytes": disk.f_bavail * disk.f_frsize,
         "disk_total_bytes": disk.f_blocks * disk.f_frsize,
-        "devices": _gpus(root) if declaration is None else _declared(declaration),
+        "devices": devices,
         "runs": _usages(root),
     }
 

@@ -9,8 +9,9 @@ guest and the device do.
 from __future__ import annotations
 
 import enum
-from statistics import median, stdev
 from typing import NamedTuple, Optional, Tuple
+
+from tessera.node.sharing.figures import median, stdev
 
 BASELINE_STEPS = 48
 LONGEST_STEP = 4.0

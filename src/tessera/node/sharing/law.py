@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import enum
 import math
-from statistics import median, stdev
 from typing import Iterable, NamedTuple, Optional, Sequence, Tuple
 
 from tessera.node.sharing.account import (
@@ -23,6 +22,7 @@ from tessera.node.sharing.account import (
     observe,
     reserve,
 )
+from tessera.node.sharing.figures import median, stdev
 
 LEAST_BASELINE_STEPS = 8
 _AFTER_OVERDRAFT_STEPS = 3
