@@ -1,4 +1,4 @@
-"""Rows of the workers: node leases, back-offs, heartbeats, duties, logs, goodput, telemetry."""
+"""Rows of the workers: node leases, heartbeats, duties, logs, goodput, metrics, telemetry."""
 
 from django.db import models
 from django.db.models import Q
@@ -165,6 +165,75 @@ class GoodputSample(models.Model):
 
     def __str__(self) -> str:
         return f"job {self.job_id} at {self.at}"
+
+
+class MetricSeries(models.Model):
+    """A metric of one process of a rank, over all attempts of its job.
+
+    ``count`` is the number of its points, by which blocks are numbered. ``last`` is the newest
+    value, None if it is not finite, and ``last_step`` its step.
+    """
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="metrics")
+    name = models.CharField(max_length=100)
+    role = models.CharField(max_length=32)
+    rank = models.PositiveIntegerField()
+    node_rank = models.PositiveIntegerField()
+    process = models.PositiveIntegerField(default=0)
+    count = models.PositiveBigIntegerField(default=0)
+    last = models.FloatField(null=True)
+    last_step = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["job", "name", "role", "rank", "process"], name="metricseries_one_per_rank"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.role}-{self.rank} of job {self.job_id}"
+
+
+class MetricBlock(models.Model):
+    """A block of buckets of a series (``services.rollups``); the newest of its level may be open.
+
+    ``size`` is the number of its buckets, ``least_step`` and ``greatest_step`` are their bounds.
+    """
+
+    series = models.ForeignKey(
+        MetricSeries, on_delete=models.CASCADE, related_name="blocks", db_index=False
+    )
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="+", db_index=False)
+    level = models.PositiveSmallIntegerField()
+    number = models.PositiveBigIntegerField()
+    size = models.PositiveIntegerField()
+    least_step = models.BigIntegerField()
+    greatest_step = models.BigIntegerField()
+    content = models.BinaryField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["series", "level", "number"], name="metricblock_one_per_number"
+            ),
+        ]
+        indexes = [models.Index(fields=["job", "level", "id"], name="metricblock_by_job")]
+
+    def __str__(self) -> str:
+        return f"block {self.number} of level {self.level} of series {self.series_id}"
+
+
+class TrainingGoal(models.Model):
+    """The declared last step of a job's training."""
+
+    job = models.OneToOneField(
+        Job, on_delete=models.CASCADE, primary_key=True, related_name="training_goal"
+    )
+    total_steps = models.BigIntegerField()
+
+    def __str__(self) -> str:
+        return f"job {self.job_id} ends at step {self.total_steps}"
 
 
 class NodeTelemetry(models.Model):

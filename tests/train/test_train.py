@@ -54,6 +54,7 @@ def test_a_report_is_one_line(job: Path) -> None:
     train.report(step=3, samples=64, step_seconds=0.5, loss=1.25)
 
     (line,) = lines_of(job / "reports.jsonl")
+    assert line.pop("points") == [[3, pytest.approx(time.time(), abs=60), None, {"loss": 1.25}]]
     assert {**line, "time": 0} == {
         "time": 0, "step": 3, "steps": 1, "samples": 64.0, "step_seconds": 0.5, "loss": 1.25,
     }  # fmt: skip
@@ -197,3 +198,35 @@ def test_queued_lines_are_written_at_the_end(job: Path) -> None:
     lines = lines_of(job / "reports.jsonl")
     assert lines[-1]["step"] == 8
     assert sum(line["steps"] for line in lines) == 9  # type: ignore[misc]
+
+
+def test_metrics_of_all_steps_are_in_the_line(job: Path) -> None:
+    train.report(step=1, loss=2.0, epoch=0.5, total_steps=90, **{"val/loss": math.nan, "a<b": 3})
+    for step in (2, 3):
+        train.report(step=step, loss=1.0, lr=0.5, note="no number")
+    reports._reporters[str(job / "reports.jsonl")].flush()
+
+    first, second = lines_of(job / "reports.jsonl")
+    assert (first["epoch"], first["total_steps"]) == (0.5, 90)
+    ((step, _, epoch, values),) = first["points"]
+    assert (step, epoch, values) == (1, 0.5, {"loss": 2.0, "val/loss": "nan", "a_b": 3.0})
+    assert [(point[0], point[3]) for point in second["points"]] == [
+        (2, {"loss": 1.0, "lr": 0.5}),
+        (3, {"loss": 1.0, "lr": 0.5}),
+    ]
+
+
+def test_points_of_fast_steps_are_thinned_to_the_length_of_a_line(
+    job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "MIN_SECONDS", math.inf)
+    names = {f"{'n' * 90}{number}": 1.0 / 3 for number in range(200)}
+    for step in range(300):
+        train.report(step=step, **names)
+    reports._reporters[str(job / "reports.jsonl")].flush()
+
+    *_, line = (job / "reports.jsonl").read_bytes().splitlines()
+    assert len(line) < reports.LONGEST_LINE
+    points = json.loads(line)["points"]
+    assert points[-1][0] == 299
+    assert all(len(point[3]) == reports.MOST_METRICS for point in points)

@@ -13,6 +13,7 @@ from tessera.efficiency import efficiency
 from workers.models import GoodputSample, LogStream
 from workers.services.dispatch import MemberRef
 from workers.services.logs import open_log
+from workers.services.metrics import add_points
 from workers.services.reports import RankProgress
 from workers.signals import goodput_sampled
 
@@ -34,6 +35,7 @@ def add_progress(*, rank: MemberRef, progress: RankProgress, at: datetime) -> No
         return
     leads = rank.node_rank == 0
     _add_to_sample(rank, progress, at)
+    add_points(rank=rank, batch=progress.points, at=at)
     add_attempt_progress(
         attempt_id=rank.attempt_id,
         samples=progress.samples,

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from workers.services.points import PointBatch, PointTally
+
 LONGEST_LINE: Final = 64 << 10
 LARGEST_STEP: Final = 1 << 62
 MOST_STEPS: Final = (1 << 31) - 1
@@ -53,14 +55,24 @@ class ReportLine:
 
 def read_report(line: bytes) -> ReportLine | None:
     """Return the report in a line, or None if it is not valid."""
+    found = read_line(line)
+    return None if found is None else report_of(found)
+
+
+def read_line(line: bytes) -> dict[str, Any] | None:
+    """Return the object in a line that is not an event; None if it is not valid."""
     if len(line) > LONGEST_LINE:
         return None
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or "event" in found:  # which is about no step
-        return None
+    # An event is about no step.
+    return found if isinstance(found, dict) and "event" not in found else None
+
+
+def report_of(found: dict[str, Any]) -> ReportLine | None:
+    """Return the report in a parsed line, or None if it is not valid."""
     step, samples = found.get("step"), _number(found, "samples", LARGEST_NUMBER)
     if type(step) is not int or not 0 <= step <= LARGEST_STEP:
         return None
@@ -130,6 +142,7 @@ class RankProgress:
         reports_end: offset up to which its reports are counted in.
         batch, accumulation, noise: values of the newest step that reports them.
         kinds: the steps by batch, without the first report at each.
+        points: values of metrics, of all steps.
     """
 
     seconds: float
@@ -143,6 +156,7 @@ class RankProgress:
     accumulation: int = 1
     noise: tuple[float, float] | None = None
     kinds: tuple[StepKind, ...] = ()
+    points: PointBatch = field(default_factory=PointBatch)
 
 
 @dataclass(slots=True)
@@ -158,6 +172,7 @@ class ReportTally:
     offset: int = 0
     last_time: float | None = None
     others: Callable[[bytes], None] | None = None
+    _points: PointTally = field(default_factory=PointTally)
     _rest: bytes = b""
     _leading: ReportLine | None = None
     _last: ReportLine | None = None
@@ -178,9 +193,11 @@ class ReportTally:
         *lines, rest = (self._rest + data).split(b"\n")
         for line in lines:
             self.offset += len(line) + 1
-            report = read_report(line)
-            if report is not None:
+            found = read_line(line)
+            report = None if found is None else report_of(found)
+            if found is not None and report is not None:
                 self._count(report)
+                self._points.take(found)
             elif self.others is not None:
                 self.others(line)
         if len(rest) > LONGEST_LINE:  # no report is that long: give it up, and its rest too
@@ -210,6 +227,7 @@ class ReportTally:
             accumulation=shown.accumulation,
             noise=self._noise,
             kinds=tuple(StepKind(*kind, *spent) for kind, spent in self._kinds.items()),
+            points=self._points.sum_up(),
         )
         self.last_time = last.time if last.time is not None else self.last_time
         self._leading = self._last = None

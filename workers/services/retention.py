@@ -9,7 +9,7 @@ from typing import Any, Final
 from django.db.models import QuerySet
 
 from scheduling.jobs.models import Job
-from workers.models import GoodputSample, LogStream
+from workers.models import GoodputSample, LogStream, MetricSeries
 from workers.services import heartbeats, logs, telemetry
 
 BATCH: Final = 500
@@ -22,7 +22,7 @@ class WorkerRetention:
 
     Attributes:
         logs: files and text; the rows remain and mark the text as dropped.
-        goodput: samples.
+        goodput: samples, and metrics.
     """
 
     logs: timedelta | None = timedelta(days=30)
@@ -36,6 +36,7 @@ class Forgotten:
     logs: int = 0
     folders: int = 0
     goodput: int = 0
+    metrics: int = 0
     telemetry: int = 0
 
 
@@ -51,7 +52,8 @@ def prune(*, retention: WorkerRetention, logs_dir: Path, now: datetime) -> Forgo
     return Forgotten(
         logs=_prune_logs(retention.logs, logs_dir, now),
         folders=_prune_folders(logs_dir),
-        goodput=_prune_goodput(retention.goodput, now),
+        goodput=_prune_jobs_rows(GoodputSample, retention.goodput, now),
+        metrics=_prune_jobs_rows(MetricSeries, retention.goodput, now),
         telemetry=telemetry.prune(now=now),
     )
 
@@ -85,10 +87,12 @@ def _prune_folders(logs_dir: Path) -> int:
     return count
 
 
-def _prune_goodput(age: timedelta | None, now: datetime) -> int:
+def _prune_jobs_rows(
+    kind: type[GoodputSample] | type[MetricSeries], age: timedelta | None, now: datetime
+) -> int:
     if age is None:
         return 0
-    return _delete(GoodputSample.objects.filter(job__finished_at__lt=now - age))
+    return _delete(kind.objects.filter(job__finished_at__lt=now - age))
 
 
 def _delete(rows: "QuerySet[Any]") -> int:

@@ -81,15 +81,25 @@ class Loop:
                 return
             control.pause(worked)
 
-    def report(self, *, loss: Optional[float] = None, samples: Optional[float] = None) -> None:
-        """Report the present step, with its duration.
+    def report(
+        self, *, loss: Optional[float] = None, samples: Optional[float] = None, **metrics: Any
+    ) -> None:
+        """Report the present step, with its duration and the number of steps of the loop.
 
         Args:
             loss: loss of the step.
             samples: number of samples of this process.
+            metrics: further numbers for charts, by name.
         """
         seconds = time.perf_counter() - self._began
-        report(step=self._step, samples=samples, step_seconds=seconds, loss=loss)
+        report(
+            step=self._step,
+            samples=samples,
+            step_seconds=seconds,
+            loss=loss,
+            total_steps=self._steps,
+            **metrics,
+        )
 
 
 def _group() -> Any:

@@ -9,10 +9,11 @@ import atexit
 import json
 import math
 import os
+import re
 import socket
 import time
 from collections import deque
-from typing import Any, Deque, Dict, List, Optional, Tuple
+from typing import Any, Deque, Dict, List, Optional, Tuple, Union
 
 from tessera.train.environment import job
 
@@ -25,6 +26,10 @@ MIN_SECONDS = 0.1
 MOST_EACH = 200
 SHARED_NAME = "shared"
 SHARED_SECONDS = 0.5
+MOST_POINT_BYTES = 40 << 10
+"""Bytes of points in a line, about; of more steps, every second one is left out, repeatedly."""
+LONGEST_NAME, MOST_METRICS = 100, 128
+_UNNAMED = re.compile(r"[^A-Za-z0-9_ ./:@%()+-]")
 _AVERAGED = ("samples", "step_seconds", "sync_seconds")
 """Fields averaged over the steps of a line."""
 
@@ -145,6 +150,8 @@ class Reporter:
         self._is_shared = False
         self._each: Deque[List[float]] = deque(maxlen=MOST_EACH)
         self._waiting: Dict[str, Any] = {}
+        self._points: List[List[Any]] = []
+        self._size = 0
         self._steps = 0
         self._sums = dict.fromkeys(_AVERAGED, 0.0)
         self._counts = dict.fromkeys(_AVERAGED, 0)
@@ -157,6 +164,7 @@ class Reporter:
         step_seconds: Optional[float],
         loss: Optional[float],
         sync_seconds: Optional[float] = None,
+        metrics: Optional[Dict[str, Any]] = None,
         **how: Any,
     ) -> None:
         """Add one step, and write a line unless one has just been written.
@@ -167,6 +175,7 @@ class Reporter:
             step_seconds: as above.
             loss: as above.
             sync_seconds: as above.
+            metrics: further values by name.
             how: further fields of the newest step, if not None.
         """
         self._steps += 1
@@ -176,6 +185,7 @@ class Reporter:
         self._sum("step_seconds", step_seconds)
         self._sum("sync_seconds", sync_seconds)
         self._note_each(_finite(step_seconds))
+        self._add_point(how.get("epoch"), {"loss": loss, **(metrics or {})})
         if time.monotonic() - self._written_at >= MIN_SECONDS:
             self.flush()
 
@@ -188,6 +198,16 @@ class Reporter:
         if self._is_shared and seconds is not None:
             end = time.clock_gettime(time.CLOCK_BOOTTIME)
             self._each.append([round(end - seconds, 6), round(end, 6)])
+
+    def _add_point(self, epoch: Optional[float], values: Dict[str, Any]) -> None:
+        step, known = self._waiting["step"], _metrics(values)
+        if not known or step is None:
+            return
+        self._points.append([step, round(time.time(), 3), epoch, known])
+        self._size += _size(known)
+        while self._size > MOST_POINT_BYTES and len(self._points) > 1:
+            del self._points[-2::-2]  # the newest stays
+            self._size = sum(_size(point[3]) for point in self._points)
 
     def _sum(self, name: str, value: Optional[float]) -> None:
         number = _finite(value)
@@ -213,7 +233,9 @@ class Reporter:
         if self._each:
             line["each"] = list(self._each)
             self._each.clear()
-        self._waiting, self._steps = {}, 0
+        if self._points:
+            line["points"] = self._points
+        self._waiting, self._steps, self._points, self._size = {}, 0, [], 0
         self._written_at = time.monotonic()
         self._write(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n")
 
@@ -267,6 +289,26 @@ def _finite(value: Any) -> Optional[float]:
     return number if math.isfinite(number) else None
 
 
+def _metrics(values: Dict[str, Any]) -> Dict[str, Union[float, str]]:
+    """Return the numbers among the values; NaN and infinities as strings: JSON has none."""
+    found: Dict[str, Union[float, str]] = {}
+    for name, value in values.items():
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            continue
+        found[_UNNAMED.sub("_", name)[:LONGEST_NAME]] = (
+            number if math.isfinite(number) else str(number)
+        )
+        if len(found) == MOST_METRICS:
+            break
+    return found
+
+
+def _size(values: Dict[str, Union[float, str]]) -> int:
+    return 60 + sum(len(name) + 28 for name in values)
+
+
 def _whole(value: Any) -> Optional[int]:
     number = _finite(value)
     return None if number is None else int(number)
@@ -287,6 +329,9 @@ def report(
     sync_seconds: Optional[float] = None,
     efficiency: Optional[float] = None,
     initial_batch: Optional[int] = None,
+    epoch: Optional[float] = None,
+    total_steps: Optional[int] = None,
+    **metrics: Any,
 ) -> None:
     """Report a finished step, at every step: it costs microseconds, and nothing outside a job.
 
@@ -294,13 +339,18 @@ def report(
         step: number of the step, counted over the whole training.
         samples: samples of this process in the step.
         step_seconds: duration of the step, without the wait of a throttle afterwards.
-        loss: loss of the step; not-a-number and infinity are reported as unknown.
+        loss: loss of the step.
         batch: samples of all processes in the step, if it may change.
         accumulation: micro-batches of each process in the step.
         noise: squared norm of the true gradient, and variance of the initial batch's gradient.
         sync_seconds: the part of the step in which the processes only exchanged gradients.
         efficiency: progress per sample against that of the initial batch, above 0 to 1.
         initial_batch: batch of the chosen learning rate, if the batch may change.
+        epoch: passes over the data so far, with a fraction.
+        total_steps: number of the last step of the training, if known.
+        metrics: further numbers for charts, by name, for example ``accuracy=0.9`` or
+            ``**{"val/loss": 0.4}``; NaN and infinity too. Of steps that follow each other faster
+            than the lines can hold, some are left out.
     """
     reporter = _reporter()
     if reporter is not None:
@@ -315,6 +365,9 @@ def report(
             sync_seconds=sync_seconds,
             efficiency=_finite(efficiency),
             initial_batch=_whole(initial_batch),
+            epoch=_finite(epoch),
+            total_steps=_whole(total_steps),
+            metrics=metrics,
         )
 
 

@@ -15,11 +15,13 @@ from tests.factories.cluster import (
     make_virtual_cluster,
 )
 from tests.factories.scheduling import run_round
-from workers.models import GoodputSample, Heartbeat, LogStream
+from workers.models import GoodputSample, Heartbeat, LogStream, MetricBlock
 from workers.services import heartbeats, logs
 from workers.services.dispatch import MemberRef, rank_of
 from workers.services.goodput import add_progress
 from workers.services.logs import keep_log, path_of
+from workers.services.metrics import add_points
+from workers.services.points import PointBatch, Sample, SeriesKey
 from workers.services.reports import RankProgress
 from workers.services.retention import WorkerRetention, prune
 
@@ -111,3 +113,15 @@ def test_silent_processes_are_forgotten(now: datetime, tmp_path: Path) -> None:
     prune(retention=WorkerRetention(), logs_dir=tmp_path, now=now + timedelta(days=2))
 
     assert not Heartbeat.objects.exists()
+
+
+def test_metrics_go_with_the_goodput(rank: MemberRef, now: datetime, tmp_path: Path) -> None:
+    batch = PointBatch(series={SeriesKey(0, "loss"): [Sample(1, 0.0, 0.0, 0.5)]})
+    add_points(rank=rank, batch=batch, at=now)
+    end(rank, now)
+
+    kept = prune(retention=WorkerRetention(), logs_dir=tmp_path, now=now + timedelta(days=179))
+    gone = prune(retention=WorkerRetention(), logs_dir=tmp_path, now=now + timedelta(days=181))
+
+    assert (kept.metrics, gone.metrics) == (0, 1)
+    assert not MetricBlock.objects.exists()

@@ -1,0 +1,304 @@
+"""Metrics of jobs for charts and REST: names, and curves of a bounded number of points."""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduling.jobs.queries.events import require_visible_job
+from tenants.viewers import Viewer
+from workers.models import MetricBlock, MetricSeries, TrainingGoal
+from workers.services.rollups import BLOCK, BUCKET, FAN, Buckets, means, superseded, thin, unpack
+
+MOST_POINTS: Final = 2000
+USUAL_POINTS: Final = 1000
+MOST_NAMES: Final = 16
+MOST_CURVES: Final = 128
+READ_FACTOR: Final = 4
+"""Buckets read for each point of a curve, at most."""
+
+
+class Axis(StrEnum):
+    """What a curve is drawn against: steps, seconds since the epoch (UTC), or epochs."""
+
+    STEP = "step"
+    TIME = "time"
+    EPOCH = "epoch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricSummary:
+    """A metric of a job.
+
+    Attributes:
+        points: number of all its points, of all ranks.
+        ranks: number of its series.
+        last, last_step: newest value of the first rank, None if not finite, and its step.
+    """
+
+    name: str
+    points: int
+    ranks: int
+    last: float | None
+    last_step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricCurve:
+    """Values of one series; each point is a mean over ``count`` + ``not_finite`` reports.
+
+    Attributes:
+        buckets: by attempt, then by arrival.
+        is_superseded: of each: a newer attempt has reported the same or an earlier step since.
+    """
+
+    name: str
+    role: str
+    rank: int
+    process: int
+    buckets: Buckets
+    is_superseded: npt.NDArray[np.bool_]
+
+    def column(self, name: str) -> list[Any]:
+        """Return a column of the buckets; None stands for values that are not finite."""
+        values = means(self.buckets) if name == "value" else self.buckets[name]
+        if values.dtype.kind != "f":
+            return list(values.tolist())
+        return [value if math.isfinite(value) else None for value in values.tolist()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A selection of curves.
+
+    Attributes:
+        names: metrics; empty for none.
+        axis: by which ``since`` and ``until`` select.
+        since, until: bounds, inclusive.
+        points: maximum of each curve, about.
+        all_ranks: all series; otherwise of the first process of the first rank only.
+    """
+
+    names: Sequence[str]
+    axis: Axis = Axis.STEP
+    since: float | None = None
+    until: float | None = None
+    points: int = USUAL_POINTS
+    all_ranks: bool = False
+
+
+class _Span(NamedTuple):
+    """A block without its content."""
+
+    pk: int
+    level: int
+    number: int
+    size: int
+    least: int
+    greatest: int
+
+    def is_within(self, since: float, until: float) -> bool:
+        return self.greatest >= since and self.least <= until
+
+
+def metrics_of_job(viewer: Viewer, job_id: int) -> tuple[MetricSummary, ...]:
+    """Return the metrics of a job; the loss first, then by name.
+
+    Raises:
+        NotFoundError: the job does not exist, or the viewer may not see it.
+    """
+    require_visible_job(viewer, job_id)
+    found: dict[str, list[MetricSeries]] = defaultdict(list)
+    for row in MetricSeries.objects.filter(job_id=job_id).order_by("node_rank", "process", "pk"):
+        found[row.name].append(row)
+    return tuple(
+        MetricSummary(
+            name=name,
+            points=sum(row.count for row in found[name]),
+            ranks=len(found[name]),
+            last=found[name][0].last,
+            last_step=found[name][0].last_step,
+        )
+        for name in sorted(found, key=lambda name: (name != "loss", name))
+    )
+
+
+def total_steps_of(viewer: Viewer, job_id: int) -> int | None:
+    """Return the declared last step of a job's training.
+
+    Raises:
+        NotFoundError: the job does not exist, or the viewer may not see it.
+    """
+    require_visible_job(viewer, job_id)
+    goal = TrainingGoal.objects.filter(job_id=job_id).first()
+    return None if goal is None else goal.total_steps
+
+
+def metric_curves(viewer: Viewer, job_id: int, wanted: Wanted) -> tuple[MetricCurve, ...]:
+    """Return curves in the order of the names; 3 queries, or 4 for a range of time or epochs.
+
+    The cost depends on the number of points wanted and not on the number of points reported.
+
+    Raises:
+        NotFoundError: the job does not exist, or the viewer may not see it.
+    """
+    require_visible_job(viewer, job_id)
+    names = list(dict.fromkeys(wanted.names))[:MOST_NAMES]
+    rows = MetricSeries.objects.filter(job_id=job_id, name__in=names)
+    series = sorted(rows, key=lambda row: (names.index(row.name), row.node_rank, row.process))
+    if not wanted.all_ranks:
+        series = list({row.name: row for row in reversed(series)}.values())[::-1]
+    series = series[:MOST_CURVES]
+    spans: dict[int, list[_Span]] = defaultdict(list)
+    blocks = MetricBlock.objects.filter(series_id__in=[row.pk for row in series])
+    columns = ("pk", "level", "number", "size", "least_step", "greatest_step")
+    for owner, *values in blocks.values_list("series_id", *columns):
+        spans[owner].append(_Span(*values))
+    return tuple(
+        _curve(row, buckets, wanted)
+        for row, buckets in zip(series, _read(series, spans, wanted), strict=True)
+    )
+
+
+def _read(
+    series: Sequence[MetricSeries], spans: Mapping[int, Sequence[_Span]], wanted: Wanted
+) -> list[Buckets]:
+    """Read the buckets of each series in the range, and placeholders for the rest."""
+    since = -math.inf if wanted.since is None else wanted.since
+    until = math.inf if wanted.until is None else wanted.until
+    ranges = [(since, until)] * len(series)
+    if wanted.axis is not Axis.STEP and (since, until) != (-math.inf, math.inf):
+        whole = [(-math.inf, math.inf)] * len(series)
+        coarse = _buckets(series, spans, whole, wanted.points)
+        ranges = [_steps(found, wanted.axis, since, until) for found in coarse]
+    return _buckets(series, spans, ranges, wanted.points)
+
+
+def _steps(buckets: Buckets, axis: Axis, since: float, until: float) -> tuple[float, float]:
+    """Return the range of steps with a bucket on each side of a range of time or epochs."""
+    inside = np.flatnonzero((buckets[axis] >= since) & (buckets[axis] <= until))
+    if not len(inside):
+        return math.inf, -math.inf
+    near = buckets["step"][max(0, inside[0] - 1) : inside[-1] + 2]
+    return float(near.min()), float(near.max())
+
+
+def _buckets(
+    series: Sequence[MetricSeries],
+    spans: Mapping[int, Sequence[_Span]],
+    ranges: Sequence[tuple[float, float]],
+    points: int,
+) -> list[Buckets]:
+    chains = [
+        _chain(spans[row.pk], *limits, most=READ_FACTOR * points)
+        for row, limits in zip(series, ranges, strict=True)
+    ]
+    wanted = [
+        span.pk
+        for chain, limits in zip(chains, ranges, strict=True)
+        for span in chain
+        if span.is_within(*limits)
+    ]
+    contents = dict(MetricBlock.objects.filter(pk__in=wanted).values_list("pk", "content"))
+    return [
+        np.concatenate(
+            [
+                np.zeros(0, BUCKET),
+                *(
+                    unpack(contents[span.pk], span.size)
+                    if span.pk in contents
+                    else _placeholder(span)
+                    for span in chain
+                ),
+            ]
+        )
+        for chain in chains
+    ]
+
+
+def _placeholder(span: _Span) -> Buckets:
+    """Return a bucket without points, for a block whose least step is all that counts."""
+    found = np.zeros(1, BUCKET)
+    found["step"] = span.least
+    return found
+
+
+def _chain(spans: Sequence[_Span], since: float, until: float, *, most: int) -> list[_Span]:
+    """Return blocks that cover all points in order, of the finest level within ``most`` buckets.
+
+    A block of a level above 0 covers the blocks below it from which it was folded. Only the
+    blocks in the range are refined.
+    """
+    levels: dict[int, dict[int, _Span]] = defaultdict(dict)
+    for span in spans:
+        levels[span.level][span.number] = span
+    top = max(levels, default=0)
+    chain = [levels[top][number] for number in sorted(levels[top])]
+    for level in range(top, 0, -1):
+        finer = _refined(chain, level, levels[level - 1], (since, until))
+        if finer is None or sum(one.size for one in finer if one.is_within(since, until)) > most:
+            newest = [levels[below].values() for below in range(level - 1, -1, -1)]
+            return chain + [one for some in newest for one in some if one.size < BLOCK]
+        chain = finer
+    return chain
+
+
+def _refined(
+    chain: Sequence[_Span],
+    level: int,
+    below: Mapping[int, _Span],
+    limits: tuple[float, float],
+) -> list[_Span] | None:
+    """Return the chain with the blocks below those in the range; None if one was deleted."""
+    finer: list[_Span] = []
+    for span in chain:
+        if span.level != level or not span.is_within(*limits):
+            finer.append(span)
+            continue
+        first = span.number * FAN
+        children = range(first, first + span.size * FAN // BLOCK)
+        if any(number not in below for number in children):
+            return None
+        finer += [below[number] for number in children]
+    return finer + [one for one in below.values() if one.size < BLOCK]
+
+
+def _curve(row: MetricSeries, buckets: Buckets, wanted: Wanted) -> MetricCurve:
+    buckets = buckets[np.argsort(_attempts(buckets), kind="stable")]
+    is_superseded = superseded(buckets)
+    kept = (buckets["count"] + buckets["bad"] > 0) & _inside(buckets, wanted)
+    if wanted.axis is Axis.EPOCH:
+        kept &= np.isfinite(buckets["epoch"])
+    buckets, is_superseded = buckets[kept], is_superseded[kept]
+    kinds = buckets["attempt"].astype(np.int64) * 2 + is_superseded
+    buckets, kinds = thin(buckets, wanted.points, kinds)
+    return MetricCurve(
+        name=row.name,
+        role=row.role,
+        rank=row.rank,
+        process=row.process,
+        buckets=buckets,
+        is_superseded=kinds % 2 == 1,
+    )
+
+
+def _attempts(buckets: Buckets) -> npt.NDArray[np.uint32]:
+    """Return attempts to sort by; a placeholder stays behind the bucket before it."""
+    attempts: npt.NDArray[np.uint32] = buckets["attempt"]
+    known = np.where(attempts > 0, np.arange(len(attempts)), 0)
+    return attempts[np.maximum.accumulate(known)]
+
+
+def _inside(buckets: Buckets, wanted: Wanted) -> npt.NDArray[np.bool_]:
+    values = buckets[wanted.axis]
+    found = np.ones(len(buckets), np.bool_)
+    if wanted.since is not None:
+        found &= values >= wanted.since
+    if wanted.until is not None:
+        found &= values <= wanted.until
+    return found
