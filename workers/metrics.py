@@ -1,5 +1,6 @@
 """Metrics of jobs for charts and REST: names, and curves of a bounded number of points."""
 
+import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,9 @@ from tenants.viewers import Viewer
 from workers.models import MetricBlock, MetricSeries, TrainingGoal
 from workers.services.rollups import BLOCK, BUCKET, FAN, Buckets, means, superseded, thin, unpack
 
-MOST_POINTS: Final = 2000
+MOST_POINTS: Final = 10_000
+MOST_TOTAL: Final = 200_000
+"""Points of all curves of an answer."""
 USUAL_POINTS: Final = 1000
 MOST_NAMES: Final = 16
 MOST_CURVES: Final = 128
@@ -154,6 +157,8 @@ def metric_curves(viewer: Viewer, job_id: int, wanted: Wanted) -> tuple[MetricCu
     if not wanted.all_ranks:
         series = list({row.name: row for row in reversed(series)}.values())[::-1]
     series = series[:MOST_CURVES]
+    points = min(wanted.points, MOST_TOTAL // max(1, len(series)))
+    wanted = dataclasses.replace(wanted, points=points)
     spans: dict[int, list[_Span]] = defaultdict(list)
     blocks = MetricBlock.objects.filter(series_id__in=[row.pk for row in series])
     columns = ("pk", "level", "number", "size", "least_step", "greatest_step")

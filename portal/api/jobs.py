@@ -18,6 +18,7 @@ from portal.api.documents import (
     submit_context_for,
 )
 from portal.api.job_explanations import EXPLANATIONS, JobExplanations, PlanOut, plan_out
+from portal.api.job_metrics import METRICS, JobMetrics
 from portal.api.job_shapes import (
     AcceptedJobOut,
     AttemptOut,
@@ -100,7 +101,7 @@ class AttemptsOut(TypedDict):
     next_cursor: None
 
 
-class JobViewSet(JobTelemetry, JobExplanations):
+class JobViewSet(JobTelemetry, JobMetrics, JobExplanations):
     collection = "jobs"
     needs = Permission.VIEW_JOBS
     operations: ClassVar = {
@@ -120,6 +121,7 @@ class JobViewSet(JobTelemetry, JobExplanations):
         "events": Op(takes=PAGE, answer=EventOut, pages=True),
         "attempts": Op(answer=AttemptsOut),
         **TELEMETRY,
+        **METRICS,
         **EXPLANATIONS,
         "stop": Op(body=StopIn, answer=JobOut),
         "clone": Op(

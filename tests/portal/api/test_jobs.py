@@ -390,7 +390,9 @@ def test_a_list_shows_the_nodes_of_jobs(api: Any, django_assert_num_queries: Any
 # One job
 
 
-@pytest.mark.parametrize("path", ["", "why/", "logs/", "events/", "attempts/", "goodput/"])
+@pytest.mark.parametrize(
+    "path", ["", "why/", "logs/", "events/", "attempts/", "goodput/", "metrics/"]
+)
 def test_another_tenants_job_is_not_there(
     api: Any, problem: Callable[..., Any], path: str
 ) -> None:
