@@ -12,11 +12,14 @@ from portal.web.api_calls import calls_for, first_rank
 from portal.web.components.devicecharts import device_rows
 from portal.web.job_context import head_context, marks_of, overview_context, streams
 from portal.web.job_documents import json_object, to_yaml
+from portal.web.job_metrics import metrics_context
+from portal.web.job_progress import progress_of
 from portal.web.job_training import goodput_figure, goodput_in_words
 from portal.web.viewing import PageRequest, page
 from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.events import JobLife, events_of_job, life_of_job
+from scheduling.jobs.queries.job_detail import JobDetail
 from scheduling.jobs.queries.jobs import JobRow, visible_job
 from scheduling.jobs.services.ownership import note_log_read
 from tenants.errors import InvalidError
@@ -24,6 +27,7 @@ from workers.conf import worker_settings
 from workers.device_curves import USUAL_RANKS, device_curves
 from workers.goodput import CurvePoint, goodput_curve
 from workers.job_logs import search_log
+from workers.metrics import total_steps_of
 from workers.services.logs import MOST_HITS, LogHit
 
 MOST_RANK: Final = 100_000
@@ -45,8 +49,16 @@ def overview(request: PageRequest, job_id: int) -> HttpResponse:
     context = head_context(request, job_id, "job")
     context |= overview_context(request, context["detail"])
     # An existing chart fetches its own figure; a swap renders the first one only.
-    if not request.wants_part or request.http.GET.get("curve"):
-        samples, row = goodput_curve(request.viewer, job_id), context["job"]
+    wants_curve = not request.wants_part or bool(request.http.GET.get("curve"))
+    total = total_steps_of(request.viewer, job_id) or _elastic_steps(context["detail"])
+    samples = goodput_curve(request.viewer, job_id) if wants_curve or total else ()
+    context["progress"] = progress_of(
+        request, context["detail"], samples or context["newest_points"], total_steps=total
+    )
+    if not request.wants_part or request.http.GET.get("metrics"):
+        context |= metrics_context(request, job_id, context["life"])
+    if wants_curve:
+        row = context["job"]
         context |= {
             "figure": _figure(request, samples, context["life"], row),
             "figure_says": goodput_in_words(samples),
@@ -133,6 +145,11 @@ def goodput(request: PageRequest, job_id: int) -> JsonResponse:
     samples = goodput_curve(request.viewer, job_id)
     figure = _figure(request, samples, life_of_job(request.viewer, job_id), job)
     return JsonResponse(figure, headers={"Cache-Control": "private, no-store"})
+
+
+def _elastic_steps(detail: JobDetail) -> int | None:
+    steps = (detail.spec.get("elastic") or {}).get("total_steps")
+    return steps if isinstance(steps, int) else None
 
 
 def _figure(

@@ -46,6 +46,7 @@ TABS = (
     ("job-spec", gettext_lazy("Spec")),
     ("job-calls", gettext_lazy("REST and CLI")),
 )
+MOST_VARIABLES: Final = 4
 _MARKS: Final = {
     "preempt": "preempted",
     "retry": gettext_lazy("retried"),
@@ -67,7 +68,8 @@ def head_context(request: PageRequest, job_id: int, tab: str) -> dict[str, Any]:
     detail = job_detail(request.viewer, job_id)
     row = detail.row
     hours = hours_of_jobs([row.id], now=request.now).get(row.id, DeviceHours())
-    pace = pace_of(newest_points(request.viewer, row.id))
+    newest = newest_points(request.viewer, row.id)
+    pace = pace_of(newest)
     reason = why(
         request.viewer, row.id, now=request.now, round_seconds=settings.TESSERA.round_seconds
     )
@@ -75,6 +77,7 @@ def head_context(request: PageRequest, job_id: int, tab: str) -> dict[str, Any]:
         "detail": detail,
         "job": row,
         "tiles": job_tiles(detail, pace=pace, hours=hours, now=request.now),
+        "newest_points": newest,
         "why": reason,
         "blockers": tuple((number, job_url(number)) for number in reason.blocked_by),
         "unlimited": tuple((number, job_url(number)) for number in reason.unlimited),
@@ -110,6 +113,7 @@ def overview_context(request: PageRequest, detail: JobDetail) -> dict[str, Any]:
         "rank": rank,
         "streams": streams(detail),
         "facts": facts(detail),
+        "summary": summary_of(detail),
         "outlook": outlook_words(outlook),
         "sizes": sizes_figure(outlook),
         "sizes_say": sizes_in_words(outlook),
@@ -159,6 +163,31 @@ def facts(detail: JobDetail) -> Mapping[str, Any]:
         "origin": detail.cloned_from,
         "origin_url": job_url(detail.cloned_from),
     }
+
+
+def summary_of(detail: JobDetail) -> Mapping[str, Any]:
+    """Return commands and environment; values of secrets are not part of a specification."""
+    roles = detail.spec["roles"]
+    variables = dict.fromkeys(
+        f"{name}={value}"
+        for role in roles.values()
+        for name, value in (role.get("env") or {}).items()
+    )
+    shown = _(", ").join(list(variables)[:MOST_VARIABLES])
+    more = len(variables) - MOST_VARIABLES
+    return {
+        "roles": [
+            {"name": name, "command": _command(role.get("command"))}
+            for name, role in roles.items()
+        ],
+        "environment": _("%(shown)s, %(more)s more") % {"shown": shown, "more": more}
+        if more > 0
+        else shown,
+    }
+
+
+def _command(command: object) -> str:
+    return " ".join(map(str, command)) if isinstance(command, list) else str(command or "")
 
 
 def _layout(detail: JobDetail) -> str:

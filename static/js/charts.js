@@ -7,7 +7,7 @@ const PACE_MS = 1000;
 const MOST_LABELS = 4;
 // On narrow pages, a legend below the chart names the lines, because there is no space beside them.
 const NARROW = matchMedia("(max-width: 720px)");
-let library = null;
+let loading = null;
 
 function addStylesheet() {
   const link = document.createElement("link");
@@ -24,18 +24,18 @@ function addScript() {
   return done;
 }
 
-function load() {
-  library ??= new Promise((resolve) => { requestAnimationFrame(() => setTimeout(resolve)); })
+export function library() {
+  loading ??= new Promise((resolve) => { requestAnimationFrame(() => setTimeout(resolve)); })
     .then(() => Promise.all([getJson(document.body.dataset.plotlyTemplate), addStylesheet().then(addScript)]))
     .then(([design]) => ({ design, Plotly: window.Plotly }));
-  library.catch(() => { library = null; });
-  return library;
+  loading.catch(() => { loading = null; });
+  return loading;
 }
 
 const token = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 // A token may contain light-dark(); the computed colour of an element resolves it.
-function colour(name) {
+export function colour(name) {
   const probe = document.createElement("span");
   probe.className = "sr";
   probe.style.color = token(name) || "";
@@ -45,7 +45,7 @@ function colour(name) {
   return value;
 }
 
-function paint(trace) {
+export function paint(trace) {
   const { colour: name, ...rest } = trace;
   if (!name) return rest;
   const value = colour(name);
@@ -93,7 +93,7 @@ function spread(labels, axis, lines) {
 }
 
 // Dates in the language of the page, or in English if the bundle lacks the language.
-const timeaxis = (design) => design.timeaxis[document.documentElement.lang.split("-")[0]] ?? design.timeaxis.en;
+export const timeaxis = (design) => design.timeaxis[document.documentElement.lang.split("-")[0]] ?? design.timeaxis.en;
 
 function layout(figure, design) {
   const painted = figure.data.map(paint);
@@ -159,7 +159,7 @@ async function draw(chart, figure) {
     if (place) place.textContent = translate("No data yet.");
     return;
   }
-  const { design, Plotly } = await load();
+  const { design, Plotly } = await library();
   $(".waits", plot)?.remove();
   const { data, layout: look } = layout(figure, design);
   await Plotly.react(plot, data, look, design.config);

@@ -1,0 +1,242 @@
+"""Charts of the metrics of a job: figure, marks, and the parts around it."""
+
+import bisect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from django.http import HttpResponse, JsonResponse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_safe
+
+from portal.api.job_metrics import metrics_csv, wanted_from
+from portal.api.queries import Query
+from portal.web.components import words
+from portal.web.job_context import marks_of
+from portal.web.viewing import PageRequest, page
+from scheduling.jobs.queries.events import JobLife, life_of_job
+from workers.metrics import Axis, MetricCurve, MetricSummary, Wanted, metric_curves, metrics_of_job
+
+MOST_SHOWN: Final = 4
+"""Metrics that are shown at first."""
+POINTS: Final = 1000
+MOST_CHECKPOINTS: Final = 100
+LANE_GAP: Final = 0.08
+_PARAMETERS: Final = ("name", "x", "points", "since", "until", "ranks", "format")
+_SIDE: Final = re.compile(r"^(?:train|training|val|valid|validation|eval|test)[/_.: -]+")
+_COLOURS: Final = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8")
+
+
+@require_safe
+@page
+def metrics(request: PageRequest, job_id: int) -> HttpResponse:
+    """Build the figure of the metrics chart, or its points as CSV."""
+    query = Query(request.http.GET, _PARAMETERS)
+    query.choices("format", ("json", "csv"))
+    wanted = wanted_from(query)
+    if query.text("format") == "csv":
+        return metrics_csv(job_id, metric_curves(request.viewer, job_id, wanted))
+    names = [one.name for one in metrics_of_job(request.viewer, job_id)]
+    figure = metrics_figure(
+        metric_curves(request.viewer, job_id, wanted),
+        life_of_job(request.viewer, job_id),
+        axis=wanted.axis,
+        names=names,
+    )
+    return JsonResponse(figure, headers={"Cache-Control": "private, no-store"})
+
+
+def metrics_context(request: PageRequest, job_id: int, life: JobLife) -> dict[str, Any]:
+    """Return the context of the card of metrics."""
+    found = metrics_of_job(request.viewer, job_id)
+    shown = [one.name for one in found[:MOST_SHOWN]]
+    context: dict[str, Any] = {"metrics": found, "metrics_shown": shown}
+    if found:
+        curves = metric_curves(request.viewer, job_id, Wanted(names=shown, points=POINTS))
+        names = [one.name for one in found]
+        context["metrics_figure"] = metrics_figure(curves, life, axis=Axis.STEP, names=names)
+        context["metrics_say"] = metrics_in_words(found)
+    return context
+
+
+def metrics_in_words(found: Sequence[MetricSummary]) -> str:
+    """Describe the newest values in a sentence."""
+    parts = [
+        _("%(name)s %(value)s at step %(step)s")
+        % {
+            "name": one.name,
+            "value": _("not finite") if one.last is None else f"{one.last:.4g}",
+            "step": words.count(one.last_step),
+        }
+        for one in found[:MOST_SHOWN]
+    ]
+    return _(", ").join(parts)
+
+
+def metrics_figure(
+    curves: Sequence[MetricCurve], life: JobLife, *, axis: Axis, names: Sequence[str]
+) -> dict[str, Any]:
+    """Build a figure with a lane for each family of metrics, over one axis.
+
+    Args:
+        curves: of one or more metrics.
+        life: changes and checkpoints of the job.
+        axis: of the curves.
+        names: all metrics of the job, in the order of their colours.
+    """
+    lanes = list(dict.fromkeys(lane_of(curve.name) for curve in curves))
+    traces = [
+        trace
+        for curve in curves
+        for trace in _traces(curve, axis, lanes.index(lane_of(curve.name)), names)
+    ]
+    return {
+        "data": traces,
+        "layout": _layout(lanes, axis),
+        "marks": list(_marks(curves, life, axis)),
+        "x": axis.value,
+        "names": list(names),
+        "zone_seconds": _zone_seconds(curves),
+        "points": sum(int(curve.buckets["count"].sum()) for curve in curves),
+    }
+
+
+def _zone_seconds(curves: Sequence[MetricCurve]) -> float:
+    """Return the offset of the page's zone from UTC at the end of the curves."""
+    times = [curve.column("time")[-1] for curve in curves if len(curve.buckets)]
+    offset = words.local(datetime.fromtimestamp(max(times, default=0.0), UTC)).utcoffset()
+    return offset.total_seconds() if offset else 0.0
+
+
+def lane_of(name: str) -> str:
+    """Return the name without its data set: ``val/loss`` and ``loss`` share a lane."""
+    return _SIDE.sub("", name) or name
+
+
+def _traces(
+    curve: MetricCurve, axis: Axis, lane: int, names: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    place = names.index(curve.name) if curve.name in names else 0
+    suffix = "" if lane == 0 else str(lane + 1)
+    common = {
+        "type": "scatter",
+        "mode": "lines",
+        "colour": _COLOURS[place % len(_COLOURS)],
+        "xaxis": "x",
+        "yaxis": f"y{suffix}",
+        "metric": curve.name,
+    }
+    who = "" if not (curve.rank or curve.process) else f" {curve.role} {curve.rank}"
+    who += f".{curve.process}" if curve.process else ""
+    xs, ys = _x_values(curve, axis), _y_values(curve)
+    lost = curve.is_superseded.tolist()
+    attempts = curve.column("attempt")
+    for superseded in (True, False):
+        points = _broken(
+            [
+                (x, y, attempt)
+                for x, y, attempt, is_lost in zip(xs, ys, attempts, lost, strict=True)
+                if is_lost is superseded
+            ]
+        )
+        if superseded and not points:
+            continue
+        name = _("%(name)s (superseded)") % {"name": curve.name} if superseded else curve.name
+        yield {
+            **common,
+            "name": f"{name}{who}",
+            "superseded": superseded,
+            "x": [x for x, _y in points],
+            "y": [y for _x, y in points],
+        }
+
+
+def _broken(points: Sequence[tuple[Any, float | None, int]]) -> list[tuple[Any, float | None]]:
+    """Return the points with a gap between two attempts."""
+    found: list[tuple[Any, float | None]] = []
+    before: int | None = None
+    for x, y, attempt in points:
+        if before is not None and attempt != before:
+            found.append((x, None))
+        found.append((x, y))
+        before = attempt
+    return found
+
+
+def _x_values(curve: MetricCurve, axis: Axis) -> list[Any]:
+    column = curve.column(axis.value)
+    if axis is not Axis.TIME:
+        return [
+            None if x is None else float(f"{x:.6g}") if axis is Axis.EPOCH else x for x in column
+        ]
+    return [words.on_chart(datetime.fromtimestamp(at, UTC)) for at in column]
+
+
+def _y_values(curve: MetricCurve) -> list[float | None]:
+    return [None if y is None else float(f"{y:.6g}") for y in curve.column("value")]
+
+
+def _layout(lanes: Sequence[str], axis: Axis) -> dict[str, Any]:
+    """Stack the lanes; the first one is twice as high as the others."""
+    heights = [2.0, *[1.0] * (len(lanes) - 1)] if len(lanes) > 1 else [1.0]
+    unit = (1.0 - LANE_GAP * (len(heights) - 1)) / sum(heights)
+    titles = {Axis.STEP: _("step"), Axis.TIME: "", Axis.EPOCH: _("epoch")}
+    layout: dict[str, Any] = {
+        "xaxis": {
+            "title": {"text": titles[axis]},
+            "anchor": f"y{len(lanes)}" if len(lanes) > 1 else "y",
+        },
+        "lanes": len(lanes),
+    }
+    top = 1.0
+    for place, (lane, height) in enumerate(zip(lanes, heights, strict=False)):
+        bottom = max(0.0, top - height * unit)
+        layout[f"yaxis{place + 1 if place else ''}"] = {
+            "domain": [round(bottom, 4), round(top, 4)],
+            "title": {"text": lane},
+            "rangemode": "normal",
+        }
+        top = bottom - LANE_GAP
+    return layout
+
+
+def _marks(
+    curves: Sequence[MetricCurve], life: JobLife, axis: Axis
+) -> Iterator[Mapping[str, Any]]:
+    """Yield marks of changes and checkpoints at their place on the axis."""
+    if not curves or not len(curves[0].buckets):
+        return
+    place = _Place(curves[0], axis)
+    for mark in marks_of(life):
+        x = place.at(mark.at)
+        if x is not None:
+            yield {"x": x, "text": str(mark.what), "detail": str(mark.cause), "line": True}
+    for at in life.checkpoints[-MOST_CHECKPOINTS:]:
+        x = place.at(at)
+        if x is not None:
+            yield {"x": x, "text": _("checkpoint saved"), "line": False}
+
+
+class _Place:
+    """Places of times on the axis, by the newest point of a curve at or before them."""
+
+    def __init__(self, curve: MetricCurve, axis: Axis) -> None:
+        self._times = curve.column("time")
+        self._values = _x_values(curve, axis)
+        order = sorted(range(len(self._times)), key=self._times.__getitem__)
+        self._times = [self._times[one] for one in order]
+        self._values = [self._values[one] for one in order]
+        self._is_time = axis is Axis.TIME
+
+    def at(self, moment: datetime) -> Any:
+        """Return the place of a time; None if it lies outside of the curve."""
+        seconds = moment.timestamp()
+        place = bisect.bisect_right(self._times, seconds) - 1
+        if place < 0 or (place == len(self._times) - 1 and seconds > self._times[-1] + _SLACK):
+            return None
+        return words.on_chart(moment) if self._is_time else self._values[place]
+
+
+_SLACK: Final = 120.0
+"""Seconds after the last point of a curve in which a mark is still shown at its end."""
