@@ -20,8 +20,9 @@ from benchmarks.rounds import end_some_jobs, installation
 from benchmarks.site import SIZE, fill_installation
 
 PAGES: Final = (
-    ("overview", "/"),
-    ("overview_part", "/?part=live"),
+    ("home", "/mine/"),
+    ("overview", "/cluster/"),
+    ("overview_part", "/cluster/?part=live"),
     ("nodes", "/nodes/"),
     ("node", "/nodes/{node}/"),
     ("virtual_clusters", "/virtual-clusters/"),

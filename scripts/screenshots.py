@@ -38,7 +38,8 @@ PAGES: dict[str, tuple[str, ...]] = {
     # name: the start, then the address of a link to follow (a pattern), and so on; an entry that
     # begins with # is clicked and opens a dialog
     "login": ("/login/",),
-    "overview": ("/",),
+    "home": ("/mine/",),
+    "overview": ("/cluster/",),
     "submit": ("/submit/",),
     "jobs": ("/jobs/",),
     "job": ("/jobs/?q=resnet", JOBS),
@@ -116,10 +117,10 @@ class Look:
 
 
 DESK, PHONE = Size("", 1280, 800), Size("-phone", 390, 844)
-ON_PHONES = ("overview", "job", "jobs", "timeline")
-IN_CHINESE = ("overview", "submit", "jobs", "job-waiting", "virtual-cluster")
+ON_PHONES = ("home", "overview", "job", "jobs", "timeline")
+IN_CHINESE = ("home", "overview", "submit", "jobs", "job-waiting", "virtual-cluster")
 IN_THE_DARK = (
-    "login", "overview", "submit", "jobs", "job", "job-waiting", "timeline", "nodes", "node",
+    "login", "home", "overview", "submit", "jobs", "job", "job-waiting", "timeline", "nodes", "node",
     "virtual-clusters", "virtual-cluster", "tenant", "usage", "policies", "what-if-answer",
 )  # fmt: skip
 TALLEST = 1600

@@ -9,7 +9,15 @@ from django.db.models import Q, QuerySet
 from tenants.compiled_sql import CompiledQuery
 from tenants.errors import InvalidError, NotFoundError
 from tenants.messages import sentence
-from tenants.models import ApiToken, AuditEntry, Membership, Tenant, User
+from tenants.models import (
+    ApiToken,
+    AuditEntry,
+    InboxMessage,
+    Membership,
+    Snooze,
+    Tenant,
+    User,
+)
 from tenants.roles import Permission, Role, Scope
 from tenants.viewers import Viewer
 
@@ -245,3 +253,32 @@ def _key_of(cursor: str) -> int:
         value=cursor,
         remedy=sentence("use-next-cursor"),
     )
+
+
+def inbox_for(viewer: Viewer) -> "QuerySet[InboxMessage]":
+    """Return the messages of the viewer, newest first, of tenants that the viewer may still see.
+
+    A token that is bound to a tenant gets messages of this tenant only.
+    """
+    mine = InboxMessage.objects.unscoped().filter(user=viewer.user_id or 0)
+    tenant_ids = viewer.tenant_ids(Permission.VIEW_JOBS)
+    if tenant_ids is None:
+        return mine.order_by("-id")
+    seen = Q(tenant__in=tenant_ids)
+    if viewer.bound_tenant_id is None and viewer.is_cluster_admin:
+        seen |= Q(tenant=None)
+    return mine.filter(seen).order_by("-id")
+
+
+def snoozed_keys(viewer: Viewer, *, now: datetime) -> frozenset[str]:
+    """Return the keys of the problems that the viewer has snoozed."""
+    rows = Snooze.objects.filter(user=viewer.user_id or 0, until__gt=now)
+    return frozenset(rows.values_list("key", flat=True))
+
+
+def own_device_cap(viewer: Viewer) -> int | None:
+    """Return the sum of the viewer's device limits in their tenants; None if one has no limit."""
+    mine = Membership.objects.unscoped().filter(user=viewer.user_id or 0)
+    caps = list(mine.filter(tenant__archived_at=None).values_list("max_devices", flat=True))
+    known = [cap for cap in caps if cap is not None]
+    return sum(known) if caps and len(known) == len(caps) else None

@@ -102,7 +102,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "tenants.passwords.RepetitionValidator"},
 ]
 LOGIN_URL = "login"
-LOGIN_REDIRECT_URL = "overview"
+LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "login"
 
 SESSION_COOKIE_HTTPONLY = True

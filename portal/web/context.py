@@ -61,7 +61,7 @@ class FrameTicker:
 
 # url name, label, icon, key after g, first of a group
 ITEMS: Final = (
-    ("overview", gettext_lazy("Overview"), "overview", "o", False),
+    ("home", gettext_lazy("Home"), "overview", "h", False),
     ("submit", gettext_lazy("Submit"), "plus", "s", False),
     ("jobs", gettext_lazy("Jobs"), "list", "j", False),
     ("timeline", gettext_lazy("Timeline"), "timeline", "t", False),
@@ -73,6 +73,9 @@ ITEMS: Final = (
     ("audit", gettext_lazy("Audit"), "audit", "a", False),
 )
 ALIASES: Final = {
+    "mine": "home",
+    "inbox": "home",
+    "overview": "home",
     "job-limits": "tenants",
     "job": "jobs",
     "job-templates": "submit",

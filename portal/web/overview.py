@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
 from portal.i18n import word
+from portal.web.attention import attention
 from portal.web.cluster_drawing import (
     Readings,
     day_figure,
@@ -40,6 +41,7 @@ class OverviewOptions:
     colour: str
     view: str
     reason: str
+    snoozed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +72,20 @@ def overview(asked: PageRequest) -> HttpResponseBase:
             ("queue", look),
             lambda: asked.render("overview/_queue_swap.html", queue_context(asked, look)),
         )
+    if asked.wants_part and part == "attention":
+        cluster = cluster_snapshot(asked.viewer, now=asked.now)
+        found = attention(asked, cluster, snoozed=look.snoozed)
+        return asked.render("overview/_attention.html", {"attention": found})
     if asked.wants_part:
         return once_a_version(
             asked,
             ("live", look),
             lambda: asked.render("overview/_live.html", live_context(asked, look)),
         )
+    live = live_context(asked, look)
     context = {
-        **live_context(asked, look),
+        **live,
+        "attention": attention(asked, live["cluster"], snoozed=look.snoozed),
         **queue_context(asked, look),
         "can_submit": asked.viewer.can_somewhere(Permission.SUBMIT_JOBS),
     }
@@ -105,6 +113,7 @@ def look_of(query: QueryDict) -> OverviewOptions:
         colour=colour if colour in COLOURS else "tenant",
         view=view if view in VIEWS else "map",
         reason=query.get("reason", "")[:40],
+        snoozed=query.get("snoozed") == "1",
     )
 
 

@@ -6,8 +6,11 @@ from django.urls import URLPattern, path
 
 from portal.web import (
     announcements,
+    attention,
     audit,
     gallery,
+    home,
+    inbox,
     job,
     job_actions,
     job_metrics,
@@ -85,7 +88,14 @@ JOB: Final[list[URLPattern]] = [
 ]
 
 CLUSTER: Final[list[URLPattern]] = [
-    path("", overview.overview, name="overview"),
+    path("", home.home, name="home"),
+    path("mine/", home.mine, name="mine"),
+    path("mine/failures/seen/", home.failures_seen, name="home-failures-seen"),
+    path("inbox/", inbox.inbox, name="inbox"),
+    path("inbox/mark/", inbox.mark, name="inbox-mark"),
+    path("inbox/<int:message_id>/", inbox.open_message, name="inbox-open"),
+    path("cluster/", overview.overview, name="overview"),
+    path("cluster/attention/snooze/", attention.snooze_problem, name="attention-snooze"),
     path("overview/day/", overview.day, name="overview-day"),
     path("nodes/", nodes.nodes, name="nodes"),
     path("nodes/isolation/", node_acts.set_cluster_isolation, name="cluster-isolation"),

@@ -74,6 +74,22 @@ QUOTA_EVENTS: Final = tuple(event for event in NoticeEvent if event.startswith("
 CHOSEN_EVENTS: Final = (*JOB_EVENTS, *QUOTA_EVENTS, *CLUSTER_EVENTS)
 """Selectable events; a ping is sent on request."""
 
+QUIET_EVENTS: Final = (_E.JOB_SUCCEEDED, _E.JOB_STOPPED)
+"""Events whose message is in the inbox as read: their person expects them."""
+INBOX_EVENTS: Final = (
+    *QUIET_EVENTS,
+    _E.JOB_FAILED,
+    _E.JOB_PREEMPTED,
+    _E.JOB_SUSPECT,
+    _E.JOB_IDLE,
+    _E.QUOTA_GUARANTEE,
+    _E.QUOTA_GPU_HOURS,
+    _E.NODE_DOWN,
+    _E.NODE_DISK,
+    _E.HOST_DISK,
+)
+"""Events with a message in the inbox, whatever is mailed."""
+
 DEFAULT_MAIL: Final = (
     _E.JOB_FAILED,
     _E.JOB_IDLE,

@@ -208,3 +208,9 @@ def round_beat(number: int) -> dict[str, Any] | None:
         .first()
     )
     return {**found, "committed_at": found["committed_at"].isoformat()} if found else None
+
+
+def budgets_for(viewer: Viewer) -> Mapping[int, float]:
+    """Return the monthly budgets in GPU-hours by tenant ID, of tenants that the viewer may see."""
+    rows = GpuHourBudget.objects.visible_to(viewer, Permission.VIEW_TENANT)
+    return dict(rows.values_list("tenant_id", "hours"))

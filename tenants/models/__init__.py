@@ -2,6 +2,7 @@
 
 from tenants.models.announcements import Announcement, AnnouncementDismissal, Severity
 from tenants.models.audit import AppendOnlyError, AuditAnchor, AuditEntry, AuditLink
+from tenants.models.inbox import InboxMessage, Snooze
 from tenants.models.tenants import Membership, Tenant, UidFloor, UsedSoFar
 from tenants.models.users import (
     ApiToken,
@@ -23,12 +24,14 @@ __all__ = [
     "AuditEntry",
     "AuditLink",
     "FormToken",
+    "InboxMessage",
     "KnownSource",
     "Language",
     "Membership",
     "PasswordLink",
     "Severity",
     "SignInTally",
+    "Snooze",
     "Tenant",
     "Theme",
     "UidFloor",

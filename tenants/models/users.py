@@ -61,6 +61,7 @@ class User(AbstractUser):
     theme = models.CharField(max_length=6, choices=Theme, default=Theme.SYSTEM)
     language = models.CharField(max_length=7, choices=Language, default=Language.BROWSER)
     time_zone = models.CharField(max_length=64, default=BROWSER_ZONE)
+    failures_seen_at = models.DateTimeField(null=True, blank=True, editable=False)
 
     objects: ClassVar[PeopleManager] = PeopleManager()
 

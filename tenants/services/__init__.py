@@ -7,6 +7,12 @@ from tenants.services.announcements import (
     update_announcement,
 )
 from tenants.services.forms import FormSentError, act_once, prune_forms
+from tenants.services.inbox import (
+    mark_failures_seen,
+    mark_messages,
+    prune_inbox,
+    snooze,
+)
 from tenants.services.members import (
     UNCHANGED,
     LastLeadError,
@@ -70,9 +76,12 @@ __all__ = [
     "grant_cluster_admin",
     "issue_password_link",
     "issue_token",
+    "mark_failures_seen",
+    "mark_messages",
     "newest_uid",
     "prune_audit",
     "prune_forms",
+    "prune_inbox",
     "remember_source",
     "remove_member",
     "restore_tenant",
@@ -85,6 +94,7 @@ __all__ = [
     "set_user_active",
     "signed_out",
     "skip_uids",
+    "snooze",
     "update_announcement",
     "update_member",
     "update_tenant",

@@ -1,4 +1,4 @@
-"""Keys, focus, motion, paper, and what axe-core says of ten pages."""
+"""Keys, focus, motion, paper, and what axe-core says of eleven pages."""
 
 import re
 from collections.abc import Iterator
@@ -12,21 +12,24 @@ from tests.support.reading_pages import Read, read_page, reading
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
-PATHS = ("/", "/jobs/", "/nodes/", "/virtual-clusters/", "/usage/", "/policies/", "/submit/")
+PATHS = (
+    "/mine/", "/cluster/", "/jobs/", "/nodes/", "/virtual-clusters/", "/usage/", "/policies/",
+    "/submit/",
+)  # fmt: skip
 """Of each kind of page one; test_every_page_in_the_browser.py reads the others."""
 
 
 @pytest.fixture(scope="module")
 def read(busy_portal: RunningPortal, browser: Any) -> Iterator[Read]:
-    """Ten pages that have most of the components between them."""
+    """Eleven pages that have most of the components between them."""
     with reading(browser, busy_portal) as (page, waits, found):
         for path in (*PATHS, f"/jobs/{waits}/", f"/jobs/{waits}/logs/"):
             read_page(page, busy_portal.url, path, found)
         yield found
 
 
-def test_axe_finds_nothing_serious_on_ten_pages_in_light_and_dark(read: Read) -> None:
-    assert len(read.pages) == 10
+def test_axe_finds_nothing_serious_on_eleven_pages_in_light_and_dark(read: Read) -> None:
+    assert len(read.pages) == 11
     assert read.findings == []
 
 

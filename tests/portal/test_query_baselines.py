@@ -20,8 +20,10 @@ from tests.support.cluster_pages import Stage, make_stage, sign_in
 pytestmark = pytest.mark.django_db
 
 BASELINES: Final[Mapping[str, int]] = {
-    "/": 25,
-    "/?view=table": 25,
+    "/": 30,
+    "/mine/": 24,
+    "/inbox/": 8,
+    "/cluster/?view=table": 30,
     "/overview/day/": 9,
     "/nodes/": 19,
     "/nodes/{node}/": 19,

@@ -47,8 +47,8 @@ def sign_in(page: Page, portal: RunningPortal, user: str) -> Page:
 
 
 def open_overview(page: Page, portal: RunningPortal) -> None:
-    """Go where people arrive."""
-    page.goto(f"{portal.url}/")
+    """Go to the page of the cluster."""
+    page.goto(f"{portal.url}/cluster/")
     ready(page)
 
 

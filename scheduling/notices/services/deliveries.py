@@ -16,6 +16,7 @@ from scheduling.secrets import UnreadableSecretError, unseal
 from tenants.audit import record
 from tenants.errors import ConflictError, ForbiddenError, NotFoundError
 from tenants.roles import Permission, scopes_allow
+from tenants.services import prune_inbox
 from tenants.viewers import Viewer
 
 CLAIM: Final = timedelta(minutes=2)
@@ -195,8 +196,9 @@ def replay(*, viewer: Viewer, delivery_id: int, now: datetime) -> Delivery:
 
 
 def prune(*, before: datetime) -> int:
-    """Delete finished deliveries created before ``before``, and return their number."""
+    """Delete deliveries and messages from before ``before``; return the number of deliveries."""
     Notice.objects.unscoped().filter(untold=False, at__lt=before).delete()
+    prune_inbox(before=before)
     gone = 0
     while True:
         old = Delivery.objects.exclude(state=DeliveryState.WAITING).filter(created_at__lt=before)

@@ -13,13 +13,15 @@ from scheduling.core.notices import (
     BODY_VERSION,
     CLUSTER_EVENTS,
     DEFAULT_MAIL,
+    INBOX_EVENTS,
+    QUIET_EVENTS,
     NoticeEvent,
     event_of,
     uid_of,
 )
 from scheduling.jobs.models import JobEvent
 from scheduling.notices.models import Delivery, Notice, NotificationPreference, Webhook
-from tenants.models import Membership, Tenant, User
+from tenants.models import InboxMessage, Membership, Tenant, User
 from tenants.roles import Role
 
 AT_ONCE: Final = 200
@@ -36,6 +38,8 @@ class _Told:
         tenant_id: the tenant whose webhooks get the event; None for webhooks of the cluster only.
         readers: people who get a mail if their preferences include the event.
         certain: people who get a mail regardless of their preferences.
+        concerned: people who get a message in their inbox, if the event is one for it.
+        at: time of the event.
     """
 
     uid: UUID
@@ -44,6 +48,8 @@ class _Told:
     body: Mapping[str, Any]
     readers: Collection[int] = ()
     certain: Collection[int] = ()
+    concerned: Collection[int] = ()
+    at: datetime
 
 
 def put(
@@ -86,6 +92,7 @@ def create_deliveries(*, now: datetime, sends_mail: bool, base_url: str = "") ->
     Delivery.objects.bulk_create(
         _deliveries(told, now, sends_mail=sends_mail), ignore_conflicts=True
     )
+    InboxMessage.objects.bulk_create(_messages(told), ignore_conflicts=True)
     JobEvent.objects.filter(pk__in=[event.pk for event in events]).update(untold=False)
     Notice.objects.unscoped().filter(pk__in=[notice.pk for notice in notices]).update(untold=False)
     return len(events) + len(notices)
@@ -103,6 +110,24 @@ def _deliveries(told: Sequence[_Told], now: datetime, *, sends_mail: bool) -> It
         mailed = {reader for reader in one.readers if one.event in wishes[reader]}
         for user_id in sorted(mailed | set(one.certain)):
             yield _delivery(one, now, user_id=user_id)
+
+
+def _messages(told: Sequence[_Told]) -> Iterator[InboxMessage]:
+    for one in told:
+        if one.event not in INBOX_EVENTS:
+            continue
+        body = {name: value for name, value in one.body.items() if name != "url"}
+        for user_id in sorted(set(one.concerned)):
+            yield InboxMessage(
+                user_id=user_id,
+                tenant_id=one.tenant_id,
+                event_uid=one.uid,
+                event=one.event,
+                job=body.get("job", {}).get("id"),
+                body=body,
+                at=one.at,
+                read_at=one.at if one.event in QUIET_EVENTS else None,
+            )
 
 
 def _delivery(
@@ -155,6 +180,8 @@ def _of_jobs(events: Sequence[JobEvent], base_url: str) -> Iterator[_Told]:
             # The notify settings of a job replace the preferences of its owner.
             readers=owner if notify is None else (),
             certain=[*owner, *asked] if wants else (),
+            concerned=owner,
+            at=row.at,
         )
 
 
@@ -202,6 +229,8 @@ def _of_notices(notices: Sequence[Notice], base_url: str) -> Iterator[_Told]:
                 **facts,
             ),
             readers=readers,
+            concerned=readers,
+            at=notice.at,
         )
 
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db
 
 PAGES: Final = (
     "/",
-    "/?view=table",
+    "/cluster/?view=table",
     "/jobs/",
     "/jobs/?state=ended&q=nothing",
     "/jobs/{job}/",

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 
 FOR_ALL = (
     "/",
-    "/?view=table&colour=state",
+    "/cluster/?view=table&colour=state",
     "/nodes/",
     "/nodes/{node}/",
     "/virtual-clusters/",

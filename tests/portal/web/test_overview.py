@@ -23,7 +23,7 @@ def stage() -> Stage:
 
 
 def test_it_opens_with_the_numbers(client: Client, stage: Stage) -> None:
-    said = words_of(read(sign_in(client, "alice"), "/"))
+    said = words_of(read(sign_in(client, "alice"), "/cluster/"))
 
     assert "Devices in use 6 of 24 healthy 24 total" in said
     assert "Jobs 1 running 1 queued" in said
@@ -33,12 +33,12 @@ def test_it_opens_with_the_numbers(client: Client, stage: Stage) -> None:
 def test_who_may_add_the_first_node_gets_there_by_one_click(client: Client, stage: Stage) -> None:
     Node.objects.update(removed_at=timezone.now())
 
-    assert 'href="/nodes/new/"' in read(sign_in(client, "root"), "/")
-    assert 'href="/nodes/new/"' not in read(sign_in(client, "alice"), "/")
+    assert 'href="/nodes/new/"' in read(sign_in(client, "root"), "/cluster/")
+    assert 'href="/nodes/new/"' not in read(sign_in(client, "alice"), "/cluster/")
 
 
 def test_another_tenants_devices_show_no_more_than_that(client: Client, stage: Stage) -> None:
-    html = read(sign_in(client, "alice"), "/?colour=tenant")
+    html = read(sign_in(client, "alice"), "/cluster/?colour=tenant")
 
     assert "node-2, 4 devices: a job of another tenant" in html
     assert "train-a" in html
@@ -46,11 +46,11 @@ def test_another_tenants_devices_show_no_more_than_that(client: Client, stage: S
 
 
 def test_a_cluster_admin_sees_whose_job_it_is(client: Client, stage: Stage) -> None:
-    assert "secret-name" in read(sign_in(client, "root"), "/")
+    assert "secret-name" in read(sign_in(client, "root"), "/cluster/")
 
 
 def test_the_table_says_what_the_map_draws(client: Client, stage: Stage) -> None:
-    html = read(sign_in(client, "alice"), "/?view=table")
+    html = read(sign_in(client, "alice"), "/cluster/?view=table")
 
     assert "<caption" in html
     assert "Devices by cell" in html
@@ -58,7 +58,7 @@ def test_the_table_says_what_the_map_draws(client: Client, stage: Stage) -> None
 
 
 def test_an_unknown_colour_or_view_falls_back(client: Client, stage: Stage) -> None:
-    html = read(sign_in(client, "alice"), "/?colour=<b>&view=nope")
+    html = read(sign_in(client, "alice"), "/cluster/?colour=<b>&view=nope")
 
     assert 'data-colour="tenant"' in html
     assert "<b>&view" not in html
@@ -71,7 +71,7 @@ def test_the_queue_says_why_and_what_would_help(client: Client, stage: Stage) ->
         reason={"blocked_by": [], "unblock": ["ask for a higher limit."]},
     )
 
-    said = words_of(read(sign_in(client, "alice"), "/"))
+    said = words_of(read(sign_in(client, "alice"), "/cluster/"))
 
     assert "alice uses 2 of at most 2 devices; this job needs 2 more. user-cap-reached" in said
     assert "Ask for a higher limit" in said
@@ -84,7 +84,7 @@ def test_held_jobs_have_no_place_and_push_nobody_off_the_queue(
     for number in range(12):
         make_job(name=f"later-{number}", held=True, priority="prod")
 
-    html = read(sign_in(client, "alice"), "/")
+    html = read(sign_in(client, "alice"), "/cluster/")
 
     names = re.findall(r'<tr data-key="\d+"[^>]* data-name="([^"]+)"', html)
     assert names == [stage.waiting.name, *(f"later-{number}" for number in range(9))]
@@ -92,7 +92,7 @@ def test_held_jobs_have_no_place_and_push_nobody_off_the_queue(
 
 
 def test_the_queue_is_filtered_by_reason(client: Client, stage: Stage) -> None:
-    html = read(sign_in(client, "alice"), "/?reason=held")
+    html = read(sign_in(client, "alice"), "/cluster/?reason=held")
 
     assert "No queued jobs have this reason" in html
     assert "waits-here" not in html
@@ -102,8 +102,8 @@ def test_parts_follow_the_address_of_the_page(client: Client, stage: Stage) -> N
     here = {**HTMX, "HX-Current-URL": "http://testserver/?colour=job&view=table&reason=held"}
     sign_in(client, "alice")
 
-    live = read(client, "/?part=live", **here)
-    queue = read(client, "/?part=queue", **here)
+    live = read(client, "/cluster/?part=live", **here)
+    queue = read(client, "/cluster/?part=queue", **here)
 
     assert "<html" not in live + queue
     assert 'data-colour="job"' in live
@@ -115,7 +115,7 @@ def test_parts_follow_the_address_of_the_page(client: Client, stage: Stage) -> N
 def test_a_cluster_without_nodes_teaches_the_next_step(client: Client) -> None:
     make_user("root", is_cluster_admin=True)
 
-    said = words_of(read(sign_in(client, "root"), "/"))
+    said = words_of(read(sign_in(client, "root"), "/cluster/"))
 
     assert "No nodes yet" in said
     assert "./tessera node add USER@HOST" in said
@@ -125,7 +125,7 @@ def test_a_cluster_without_nodes_teaches_the_next_step(client: Client) -> None:
 def test_fragmentation_is_named(client: Client, stage: Stage) -> None:
     Device.objects.filter(node=stage.nodes[2], index=7).update(healthy=False)
 
-    said = words_of(read(sign_in(client, "alice"), "/"))
+    said = words_of(read(sign_in(client, "alice"), "/cluster/"))
 
     assert "No a node is completely free" in said
 
@@ -136,7 +136,7 @@ def test_utilisation_is_of_the_devices_in_use(client: Client, stage: Stage) -> N
         node=stage.nodes[0], at=now, utilisation=[0.5, 0.7, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     )
 
-    said = words_of(read(sign_in(client, "alice"), "/"))
+    said = words_of(read(sign_in(client, "alice"), "/cluster/"))
 
     assert "Utilisation (devices in use) 60 % reported by 2 devices" in said
 
@@ -181,14 +181,14 @@ def test_without_any_data_the_chart_says_so(client: Client) -> None:
 
 
 def test_no_submit_button_for_those_who_may_not(client: Client, stage: Stage) -> None:
-    assert "Submit a job" not in read(sign_in(client, "victor"), "/")
+    assert "Submit a job" not in read(sign_in(client, "victor"), "/cluster/")
 
 
 def test_a_cordoned_node_is_unavailable_and_not_unhealthy(client: Client, stage: Stage) -> None:
     node = stage.nodes[2]
     Node.objects.filter(pk=node.pk).update(state="cordoned")
 
-    page = read(sign_in(client, "root"), "/")
+    page = read(sign_in(client, "root"), "/cluster/")
     body = client.get("/api/v1/cluster/").json()
 
     assert "24 total, 8 cordoned" in words_of(page)

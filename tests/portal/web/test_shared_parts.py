@@ -35,7 +35,7 @@ def stage(clock):
 def part(who: str, version: str = "", name: str = "live") -> str:
     client = sign_in(Client(), who)
     query = {"part": name, **({"v": version} if version else {})}
-    return client.get("/", query, headers=PART).content.decode()
+    return client.get("/cluster/", query, headers=PART).content.decode()
 
 
 def test_who_names_a_version_shares_it_and_who_names_none_gets_what_is(stage) -> None:
