@@ -22,6 +22,7 @@ from portal.api.rules import (
     PriorityClassViewSet,
 )
 from portal.api.saved import ArchiveViewSet, SavedViewSet, TemplateViewSet
+from portal.api.search import SearchViewSet
 from portal.api.storages import StorageViewSet
 from portal.api.sweeps import SweepViewSet
 from portal.api.tenants import JobLimitViewSet, TenantViewSet
@@ -53,6 +54,7 @@ RESOURCES: tuple[type[ApiViewSet], ...] = (
     RoundViewSet,
     TimelineViewSet,
     UsageViewSet,
+    SearchViewSet,
     SweepViewSet,
     TemplateViewSet,
     SavedViewSet,

@@ -64,6 +64,22 @@ WORDS: Final = (
     _("Exclude data and environments; fetch them in the job."),
     _("{number} error"),
     _("{number} errors"),
+    _("Pages and actions"),
+    _("Jobs"),
+    _("Sweeps"),
+    _("Virtual clusters"),
+    _("Nodes"),
+    _("People"),
+    _("Documentation"),
+    _("{number} result"),
+    _("{number} results"),
+    _("The search is not available."),
+    _("Open"),
+    _("Open log"),
+    _("Events"),
+    _("Edit and resubmit"),
+    _("Stop job …"),
+    _("Actions on {name}"),
 )
 
 

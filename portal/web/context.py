@@ -7,7 +7,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
-from django.utils.translation import get_language
+from django.utils.translation import get_language, gettext
 
 from portal.i18n import gettext_lazy
 from portal.i18n.scripts import script_words
@@ -96,6 +96,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "ticker": ticker(facts),
         "theme": _theme(request),
         "search_url": _url("jobs"),
+        "palette": palette(request, facts),
         "theme_url": _url("theme"),
         "LANGUAGE_CODE": get_language() or "en",
         "language_url": _url("language"),
@@ -142,6 +143,42 @@ def navigation(request: HttpRequest, facts: Frame) -> tuple[NavItem, ...]:
         )
         pending_line = False
     return tuple(items)
+
+
+COMMANDS: Final = (
+    ("overview", gettext_lazy("Cluster")),
+    ("inbox", gettext_lazy("Inbox")),
+    ("sweeps", gettext_lazy("Sweeps")),
+    ("job-templates", gettext_lazy("Job templates")),
+    ("estimates", gettext_lazy("Accuracy of estimates")),
+    ("policies-what-if", gettext_lazy("What-if")),
+    ("notifications", gettext_lazy("Notifications")),
+    ("hooks", gettext_lazy("Webhooks")),
+    ("tokens", gettext_lazy("Tokens")),
+    ("time-zone", gettext_lazy("Time zone")),
+    ("password", gettext_lazy("Change password")),
+    ("documentation", gettext_lazy("Documentation")),
+    ("api-docs", gettext_lazy("API and CLI")),
+)
+"""Pages of the palette besides the items of the navigation: url name and text."""
+
+
+def palette(request: HttpRequest, facts: Frame) -> dict[str, Any] | None:
+    """Return the data of the command palette; None unless somebody is signed in."""
+    user = getattr(request, "user", None)
+    if not getattr(user, "is_authenticated", False):
+        return None
+    pages = [(item.name, item.url) for item in navigation(request, facts)]
+    pages += [(str(text), _url(name)) for name, text in COMMANDS]
+    return {
+        "url": _url("api-search-list"),
+        "submit": _url("submit"),
+        "commands": [
+            *({"name": str(name), "url": url} for name, url in pages if url),
+            {"name": gettext("Light or dark"), "act": "theme"},
+            {"name": gettext("Keyboard"), "act": "keys"},
+        ],
+    }
 
 
 def ticker(facts: Frame) -> FrameTicker:

@@ -9,6 +9,7 @@ from portal.web import (
     attention,
     audit,
     gallery,
+    guides,
     home,
     inbox,
     job,
@@ -207,6 +208,8 @@ CLUSTER: Final[list[URLPattern]] = [
     path("people/<int:user_id>/password-link/", people.password_link, name="person-password-link"),
     path("people/<int:user_id>/<slug:verb>/", people.change, name="person-change"),
     path("audit/", audit.audit, name="audit"),
+    path("docs/", guides.documentation, name="documentation"),
+    path("docs/<slug:name>/", guides.document, name="document"),
 ]
 
 EVIDENCE: Final[list[URLPattern]] = [

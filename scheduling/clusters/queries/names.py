@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 
 from django.db.models import Sum
 
-from scheduling.clusters.models import Device, VcQuota, VirtualCluster
+from scheduling.clusters.models import Device, Node, VcQuota, VirtualCluster
 from scheduling.core.messages import sentence
 from scheduling.jobs.models import Job
 from scheduling.topology.current import current_topology
@@ -67,3 +67,20 @@ def device_type_names(viewer: Viewer) -> tuple[str, ...]:
     viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-cluster"))
     types = Device.objects.filter(retired_at=None).order_by("device_type")
     return tuple(types.values_list("device_type", flat=True).distinct())
+
+
+def nodes_named(viewer: Viewer, text: str, *, most: int) -> tuple[tuple[int, str, str], ...]:
+    """Return ID, name and state of nodes whose names contain ``text``, by name; one query."""
+    if not viewer.can(Permission.VIEW_CLUSTER):
+        return ()
+    rows = Node.objects.filter(removed_at=None, name__icontains=text).order_by("name")
+    return tuple(rows.values_list("id", "name", "state")[:most])
+
+
+def virtual_clusters_named(
+    viewer: Viewer, text: str, *, most: int
+) -> tuple[tuple[int, str, int], ...]:
+    """Return ID, name and tenant ID of visible virtual clusters whose names contain ``text``."""
+    rows = VirtualCluster.objects.visible_to(viewer, Permission.VIEW_TENANT)
+    found = rows.filter(archived_at=None, name__icontains=text).order_by("name")
+    return tuple(found.values_list("id", "name", "tenant_id")[:most])
