@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from typing import Any, Dict, List, Optional, Sequence
@@ -114,12 +113,7 @@ class ContainerPayload(Payload):
         if self._end is not None:
             self._end.close()
         container_network.close_network(self._ref)
-        if self._ref.own_user:
-            try:
-                owner = os.geteuid(), os.getegid()
-                container_files.give_back(self._ref, list(self._writable), owner)
-            except EngineError:
-                pass  # the runner reads and removes what it can
+        container_files.reclaim(self._ref, list(self._writable))
 
 
 def _ended(state: Dict[str, Any]) -> Ended:

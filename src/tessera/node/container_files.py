@@ -18,6 +18,8 @@ from tessera.node.runs import Run
 from tessera.protocol import ContainerRef
 
 GIVE_BACK_SECONDS = 600.0
+FENCE_SECONDS = 20.0
+"""Longest wait during a fence, which blocks the session; the removal of the run continues."""
 _INSIDE = "/owned"
 _OPENED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -71,13 +73,50 @@ def _grant(name: str, above: Optional[int]) -> None:
         os.close(descriptor)
 
 
-def give_back(ref: ContainerRef, paths: List[str], owner: Tuple[int, int]) -> None:
+def reclaim(ref: ContainerRef, paths: List[str], seconds: float = GIVE_BACK_SECONDS) -> None:
+    """Give the files of a container's own user back to this account, if there are any.
+
+    If the engine fails, the account reads and removes what it can.
+
+    Args:
+        ref: the run's container, which has ended.
+        paths: directories of the run on the node.
+        seconds: the longest wait.
+    """
+    if not ref.own_user:
+        return
+    uid = os.geteuid()
+    left = [path for path in paths if os.path.isdir(path) and _has_files_of_others(path, uid)]
+    if not left:
+        return
+    try:
+        _give_back(ref, left, (uid, os.getegid()), seconds)
+    except EngineError:
+        pass
+
+
+def _has_files_of_others(path: str, uid: int) -> bool:
+    """Return whether an account other than this one owns an entry below a directory."""
+    for _, directories, files, here in os.fwalk(path, follow_symlinks=False):
+        for name in (*directories, *files):
+            try:
+                if os.stat(name, dir_fd=here, follow_symlinks=False).st_uid != uid:
+                    return True
+            except OSError:
+                continue
+    return False
+
+
+def _give_back(
+    ref: ContainerRef, paths: List[str], owner: Tuple[int, int], seconds: float
+) -> None:
     """Give all files below directories to an account, by a container of the engine's root.
 
     Args:
         ref: the run's container, which has ended.
         paths: directories of the run on the node.
         owner: user and group on the node; the engine's root under a rootless engine.
+        seconds: the longest wait.
 
     Raises:
         EngineError: the engine refuses, or cannot be reached.
@@ -114,7 +153,7 @@ def give_back(ref: ContainerRef, paths: List[str], owner: Tuple[int, int]) -> No
             ref.socket,
             "POST",
             f"/containers/{helper.name}/wait?condition=not-running",
-            timeout=GIVE_BACK_SECONDS,
+            timeout=seconds,
         )
         if status != 200 or not isinstance(body, dict) or body.get("StatusCode") != 0:
             raise EngineError(f"chown fails: {engine.message_of(status, body)}", status)
@@ -128,5 +167,11 @@ def _binds(paths: List[str]) -> Iterator[str]:
 
 def writable(run_dir: str, checkpoints: str) -> List[str]:
     """Return the directories of a run that a container may write."""
-    names = (protocol.WORK_DIR, protocol.JOB_DIR, protocol.HOME_DIR)
-    return [*(f"{run_dir}/{name}" for name in names), checkpoints]
+    return [*directories(run_dir), checkpoints]
+
+
+def directories(run_dir: str) -> List[str]:
+    """Return the directories of a run that only its container writes."""
+    return [
+        f"{run_dir}/{name}" for name in (protocol.WORK_DIR, protocol.JOB_DIR, protocol.HOME_DIR)
+    ]

@@ -11,6 +11,7 @@ from typing import List, Optional
 from tessera import protocol
 from tessera.node import (
     cgroups,
+    container_files,
     container_network,
     engine,
     log_process,
@@ -76,6 +77,7 @@ def _give_up(run: Run, message: str) -> RunStatus:
         if not _fenced(run, status, loss) or not _log_is_complete(run, status, loss):
             return run.status()  # the log writer announces its end
         run.store.losses.pop(run.run_id, None)
+        _reclaim(run)
         record = runs.lost_record(message, _last_evidence(run, status, loss))
         ended = replace(status, phase=protocol.EXITED, exit=record)
         run.remove_secrets()
@@ -182,6 +184,18 @@ def _container_gone(run: Run) -> bool:
     if is_dead:
         container_network.close_network(container)
     return is_dead
+
+
+def _reclaim(run: Run) -> None:
+    """Take over the files of an image's own user, which the runner could not give back."""
+    try:
+        spec = run.spec()
+    except ProtocolError:
+        return
+    if spec.container is not None:
+        checkpoints = protocol.checkpoint_dir(os.path.realpath(run.store.root), spec)
+        paths = container_files.writable(run.path, checkpoints)
+        container_files.reclaim(spec.container, paths, container_files.FENCE_SECONDS)
 
 
 def remaining(run_id: str, status: RunStatus) -> List[int]:

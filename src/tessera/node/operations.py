@@ -363,6 +363,9 @@ class Operations:
                 engine.remove(container)
         except engine.EngineError:
             pass  # its labels name the run
+        if container is not None:
+            # Without the checkpoints: the next run of the job on this node may use them.
+            container_files.reclaim(container, container_files.directories(run.path))
         try:
             run.discard()
         except FileNotFoundError:

@@ -1,6 +1,8 @@
 """Settings of a role's container, as the job finds them, and the own user of an image."""
 
+import asyncio
 import os
+import signal
 import stat
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -14,10 +16,11 @@ import pytest
 from scheduling.core.jobspec import ContainerSettings, ContainerUser, Ipc
 from tessera import protocol
 from tessera.isolation import VisiblePath
+from tessera.node import container_files, fence
 from tests.support.docker_engine import IMAGE, docker_engine
 from tests.support.podman_engine import podman_engine
 from tests.support.ssh_node import SshNode, ssh_node
-from tests.support.transport_runs import read_log, run_spec, wait_for_exit
+from tests.support.transport_runs import DEADLINE, read_log, run_spec, wait_for_exit
 from tests.workers.transports.conftest import bundle
 from workers.transports.base import Container, Preparation, PrepareError
 from workers.transports.container_accounts import archive_of
@@ -171,6 +174,58 @@ async def test_the_own_user_of_an_image_reads_and_writes_its_run_and_leaves_no_f
     names = {name for found in client.containers(all=True) for name in found["Names"]}
     assert not [name for name in names if name.endswith(".files")]
     await line.remove(asked.run.run_id)
+    assert await line.runs() == []
+
+
+FENCE_DEADLINE = fence.CONTAINER_SECONDS + fence.WRITER_SECONDS + container_files.FENCE_SECONDS
+WRITES_AND_WAITS = (
+    "umask 077; for place in . /tessera/home /tessera/job $TESSERA_JOB_CHECKPOINT_DIR;"
+    " do echo mine > $place/file || exit 1; done; echo ready; sleep 1000"
+)
+
+
+async def start_and_kill_the_runner(line: DockerTransport, asked: Preparation) -> None:
+    """Start a run, and kill its runner once the job has written its files."""
+    await line.prepare(asked)
+    running = await line.go(asked.run.run_id)
+    async with asyncio.timeout(DEADLINE):
+        while b"ready" not in await read_log(line, asked.run.run_id):
+            await asyncio.sleep(0.05)
+    assert running.runner_pid
+    os.kill(running.runner_pid, signal.SIGKILL)
+
+
+async def test_a_fence_gives_the_files_of_an_own_user_back_if_the_runner_is_killed(
+    line: DockerTransport, client: docker.APIClient, tmp_path: Path
+) -> None:
+    asked = wanted(WRITES_AND_WAITS, OWN, image_with(client, b"", USER="1234"))
+    await start_and_kill_the_runner(line, asked)
+
+    async with asyncio.timeout(FENCE_DEADLINE):
+        while not (status := (await line.runs())[0]).exit:
+            await asyncio.sleep(0.1)
+    left = list((tmp_path / "home" / ".tessera").rglob("file"))
+
+    assert status.exit.cause == protocol.CAUSE_LOST
+    assert len(left) == 4
+    assert {path.stat().st_uid for path in left} == {os.getuid()}
+    await line.remove(asked.run.run_id)
+
+
+async def test_a_removal_takes_over_files_that_were_not_given_back(
+    line: DockerTransport, client: docker.APIClient, tmp_path: Path
+) -> None:
+    asked = wanted("true", OWN, image_with(client, b"", USER="1234"))
+    work = tmp_path / "home" / ".tessera" / protocol.RUNS_DIR / asked.run.run_id / "work"
+    await run(line, asked)
+    (work / "foreign").touch()
+    os.chown(work / "foreign", 1234, 1234)
+
+    with (work / "foreign").open() as file:
+        await line.remove(asked.run.run_id)
+        owner = os.fstat(file.fileno()).st_uid
+
+    assert owner == os.getuid()
     assert await line.runs() == []
 
 
