@@ -20,6 +20,7 @@ from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.clusters.queries.nodes import NodeRow, node_detail
 from scheduling.clusters.services import nodes as services
 from scheduling.clusters.services.cluster_rules import set_least_isolation
+from scheduling.clusters.services.node_rows import DRIVER_HANGS
 from scheduling.clusters.services.node_tenancies import reset_isolation
 from tenants.errors import DomainError, InvalidError
 from tenants.roles import Permission
@@ -184,7 +185,8 @@ def acts_for(row: NodeRow, declared_dead_at: datetime | None) -> tuple[Act, ...]
         verbs.append("cordon")
     if row.can_drain:
         verbs.append("drain")
-    if row.contact != "ready" and declared_dead_at is None:
+    is_silent = row.contact != "ready" and row.view.state_reason != DRIVER_HANGS
+    if is_silent and declared_dead_at is None:
         verbs.append("declare-dead")
     if row.isolation.owner:
         verbs.append("reset-isolation")

@@ -10,10 +10,9 @@ from scheduling.clusters.models import Node
 from scheduling.clusters.models.nodes import PLAIN_LEVELS
 from scheduling.clusters.services.inventory import apply_inventory
 from scheduling.clusters.services.node_holds import cordon_by_conditions
-from scheduling.clusters.services.node_rows import state_of
+from scheduling.clusters.services.node_rows import DRIVER_HANGS, driver_hangs, state_of
 from scheduling.common.on_commit import node_has_changed, request_round_on_commit
 from scheduling.core.lifecycle import JobEventKind, JobState
-from scheduling.core.messages import sentence
 from scheduling.enums import MemberStep, NodeState
 from scheduling.jobs.services.lifecycle import Note, try_job_event
 from scheduling.notices.services.outbox import put_node_state
@@ -45,7 +44,6 @@ def container_network(found: Inventory) -> str:
     return OWN_NETWORK if found.firewall else SHARED_NETWORK
 
 
-_HUNG: Final = sentence("condition-driver-hung")
 _SILENT: Final = "its node has not responded for a while"
 
 
@@ -117,8 +115,8 @@ def _follow_driver(node: Node, inventory: Mapping[str, Any], now: datetime) -> N
     """Mark a node whose GPU driver does not respond as suspect, and as ready once it does."""
     codes = {condition.get("code") for condition in inventory.get("conditions", ())}
     if DRIVER_HUNG in codes:
-        contact_lost(node_id=node.pk, reason=_HUNG, now=now)
-    elif (node.contact, node.contact_reason) == (NodeState.SUSPECT, _HUNG):
+        contact_lost(node_id=node.pk, reason=DRIVER_HANGS, now=now)
+    elif driver_hangs(node):
         contact_back(node_id=node.pk, boot_id=node.boot_id, now=now)
 
 
@@ -134,7 +132,13 @@ def plain_level(probes: Sequence[IsolationProbe]) -> str:
 def _set_contact(node_id: int, contact: NodeState, reason: str, now: datetime) -> bool:
     """Write the contact and the derived state; return whether the contact changed."""
     node = Node.objects.filter(pk=node_id, removed_at=None).first()
-    if node is None or node.contact == contact:
+    if node is None:
+        return False
+    if node.contact == contact:
+        if driver_hangs(node) and reason != DRIVER_HANGS:  # it does not even respond any more
+            changes = {"contact_reason": reason[:500], "state_reason": reason[:500]}
+            Node.objects.filter(pk=node_id).update(**changes)
+            node_has_changed(node_id)
         return False
     state = state_of(contact, node.held)
     changes: dict[str, Any] = {"contact": contact, "contact_reason": reason[:500], "state": state}

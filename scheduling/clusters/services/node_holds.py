@@ -8,7 +8,12 @@ from django.db import transaction
 
 from scheduling.clusters.models import Device, Node
 from scheduling.clusters.queries.conditions import condition_rows
-from scheduling.clusters.services.node_rows import node_to_edit, open_members_on, write_node
+from scheduling.clusters.services.node_rows import (
+    driver_hangs,
+    node_to_edit,
+    open_members_on,
+    write_node,
+)
 from scheduling.common.edits import reason_errors
 from scheduling.common.on_commit import node_has_changed, request_round_on_commit
 from scheduling.core.lifecycle import PreemptionRule
@@ -137,7 +142,7 @@ def declare_node_dead(
     """Declare an unresponsive node dead: its jobs are lost and may run elsewhere.
 
     The node stays cordoned until an admin uncordons it. A responding node is refused, because its
-    jobs would run twice.
+    jobs would run twice. A node whose GPU driver hangs responds, too.
 
     Raises:
         NotFoundError: the node is unknown.
@@ -153,6 +158,13 @@ def declare_node_dead(
             field="contact",
             value=node.contact,
             remedy=sentence("drain-instead"),
+        )
+    if driver_hangs(node):
+        raise ConflictError(
+            sentence("only-driver-hangs", name=node.name),
+            field="contact",
+            value=node.contact,
+            remedy=sentence("drain-and-restart"),
         )
     values: dict[str, Any] = {
         "contact": NodeState.DOWN,

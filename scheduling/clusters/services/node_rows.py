@@ -21,6 +21,7 @@ from tenants.viewers import Viewer
 
 _KIND: Final = "node"
 EMPTY_IT: Final = sentence("drain-or-declare-dead")
+DRIVER_HANGS: Final = sentence("condition-driver-hung")
 GONE: Final = (MemberStep.EXITED, MemberStep.RELEASED)
 
 
@@ -36,6 +37,11 @@ def node_to_edit(viewer: Viewer, node_id: int) -> Node:
     if node is None:
         raise NotFoundError(sentence("no-such-node"), field="id", value=node_id)
     return node
+
+
+def driver_hangs(node: Node) -> bool:
+    """Return whether a node is suspect because of its GPU driver, although it responds."""
+    return (node.contact, node.contact_reason) == (NodeState.SUSPECT, DRIVER_HANGS)
 
 
 def state_of(contact: str, held: str) -> NodeState:

@@ -79,6 +79,13 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "not-cluster-of-tenant": fixed("This is not a virtual cluster of the tenant."),
     "use-any-of": fixed("Use any of: %(names)s."),
     "node-answers": fixed("%(name)s responds, so it is not dead."),
+    "only-driver-hangs": fixed(
+        "%(name)s responds, and only its GPU driver hangs: its jobs may still be running."
+    ),
+    "drain-and-restart": fixed(
+        "Drain it. If its jobs do not end, switch it off or restart it; then it is silent or its "
+        "jobs are lost."
+    ),
     "no-such-device": fixed("%(name)s has no device %(index)s."),
     "drain-instead": fixed("Drain it instead; its jobs save their work and are requeued."),
     "declared-dead": fixed("%(name)s was declared dead"),

@@ -8,10 +8,14 @@ import pytest
 from scheduling.clusters.models import Device, Node
 from scheduling.clusters.queries.conditions import condition_actions, condition_rows
 from scheduling.clusters.services.cluster_rules import set_condition_actions
-from scheduling.clusters.services.node_contact import record_probe
-from scheduling.clusters.services.nodes import cordon_node, set_device_health
+from scheduling.clusters.services.node_contact import contact_lost, record_probe
+from scheduling.clusters.services.nodes import (
+    cordon_node,
+    declare_node_dead,
+    set_device_health,
+)
 from scheduling.core.messages import sentence
-from tenants.errors import ForbiddenError, InvalidError
+from tenants.errors import ConflictError, ForbiddenError, InvalidError
 from tessera import hardware
 from tessera.hardware import Condition
 from tessera.inventory import Device as Found
@@ -119,6 +123,18 @@ def test_a_hung_driver_is_seen_again_after_the_session_has_returned(node: Node) 
     probe(node, Condition(hardware.DRIVER_HUNG))
 
     assert node.contact == "suspect"
+
+
+def test_a_node_whose_driver_hangs_is_declared_dead_only_once_it_is_silent(node: Node) -> None:
+    dead: dict[str, Any] = {"viewer": ADMIN, "node_id": node.pk, "reason": "off", "now": NOW}
+    probe(node, Condition(hardware.DRIVER_HUNG))
+
+    with pytest.raises(ConflictError, match="only its GPU driver hangs"):
+        declare_node_dead(**dead)
+    contact_lost(node_id=node.pk, reason="timed out", now=NOW)
+    contact_lost(node_id=node.pk, reason=sentence("condition-driver-hung"), now=NOW)
+
+    assert declare_node_dead(**dead).declared_dead_at == NOW
 
 
 def test_a_condition_of_action_cordon_cordons_its_node_until_it_ends(node: Node) -> None:
