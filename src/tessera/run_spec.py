@@ -25,8 +25,8 @@ from tessera.isolation import (
 from tessera.storage import MAX_STORAGES, StorageMount, nested_pairs
 from tessera.wire import USER, Fields, Json, ProtocolError
 
-# A node takes the version before as well: an upgrade finds its runs prepared and running.
-PROTOCOL_VERSION = 2
+# A node takes earlier versions as well: an upgrade finds their runs prepared and running.
+PROTOCOL_VERSION = 3
 OLDEST_VERSION = 1
 KNOWN_VERSIONS = f"versions {OLDEST_VERSION} to {PROTOCOL_VERSION}"
 MAX_COMMAND_BYTES = 256 << 10
@@ -111,7 +111,7 @@ class RunSpec:
         command: shell text; it becomes a script file that ``/bin/sh`` runs.
         env: added to the job's environment.
         devices: numbers of the node's devices, for display and for declared CPU slots.
-        gpus: UUIDs of those that are GPUs; empty where the driver reports none.
+        gpus: those that are GPUs, by UUID, or by the driver's index where it reports no UUIDs.
         cpus: processors, 0 for no limit.
         memory_bytes: memory, 0 for no limit.
         limits_enforced: try to limit cpus and memory by cgroups.

@@ -49,8 +49,8 @@ def put(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def run_of(devices: list[int], gpus: list[str] | None = None) -> RunSpec:
-    return make_spec("true", devices=devices, gpus=gpus or [])
+def run_of(devices: list[int], gpus: list[str] | None = None, version: int = 3) -> RunSpec:
+    return make_spec("true", devices=devices, gpus=gpus or [], protocol=version)
 
 
 def caps(*numbers: int) -> list[str]:
@@ -58,8 +58,8 @@ def caps(*numbers: int) -> list[str]:
 
 
 def test_only_the_instances_of_the_assigned_gpu_are_shown(machine: Path, tmp_path: Path) -> None:
-    first = device_files(str(tmp_path), run_of([0]), str(machine))
-    second = device_files(str(tmp_path), run_of([1]), str(machine))
+    first = device_files(str(tmp_path), run_of([0], ["GPU-1"]), str(machine))
+    second = device_files(str(tmp_path), run_of([1], ["GPU-0"]), str(machine))
 
     assert first == ["/dev/nvidia1", *COMMON, *caps(147)]
     assert second == ["/dev/nvidia0", *COMMON, *caps(66, 67, 84, 85, 86)]
@@ -68,15 +68,17 @@ def test_only_the_instances_of_the_assigned_gpu_are_shown(machine: Path, tmp_pat
 def test_a_capability_without_a_file_is_left_out(machine: Path, tmp_path: Path) -> None:
     (machine / "dev/nvidia-caps/nvidia-cap147").unlink()
 
-    assert device_files(str(tmp_path), run_of([0]), str(machine)) == ["/dev/nvidia1", *COMMON]
+    found = device_files(str(tmp_path), run_of([0], ["GPU-1"]), str(machine))
+
+    assert found == ["/dev/nvidia1", *COMMON]
 
 
 def test_nothing_is_shown_without_gpus_or_where_they_are_declared(
     machine: Path, tmp_path: Path
 ) -> None:
-    assert device_files(str(tmp_path), run_of([]), str(machine)) == []
-    (tmp_path / "devices.json").touch()
     assert device_files(str(tmp_path), run_of([0]), str(machine)) == []
+    (tmp_path / "devices.json").touch()
+    assert device_files(str(tmp_path), run_of([0], ["0"]), str(machine)) == []
 
 
 def test_a_run_that_names_its_gpus_gets_their_files_whatever_its_numbers_are(
@@ -85,6 +87,24 @@ def test_a_run_that_names_its_gpus_gets_their_files_whatever_its_numbers_are(
     found = device_files(str(tmp_path), run_of([7], ["GPU-1"]), str(machine))
 
     assert found == ["/dev/nvidia1", *COMMON, *caps(147)]
+
+
+@pytest.mark.parametrize(
+    "run", [run_of([7], ["0"]), run_of([0], version=2)], ids=["by-index", "version-2"]
+)
+def test_a_gpu_without_a_uuid_is_named_by_its_index(
+    machine: Path, tmp_path: Path, run: RunSpec
+) -> None:
+    found = device_files(str(tmp_path), run, str(machine))
+
+    assert found == ["/dev/nvidia1", *COMMON, *caps(147)]
+
+
+def test_an_index_is_the_number_where_the_kernel_has_no_numbers(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "nvidia3").touch()
+
+    assert device_files(str(tmp_path), run_of([1], ["3"]), str(tmp_path)) == ["/dev/nvidia3"]
 
 
 def test_a_gpu_without_a_uuid_in_the_kernel_s_file_is_found_by_its_address(

@@ -153,15 +153,17 @@ def test_an_old_runner_takes_the_orders_of_new_code(old: Session, home: Path) ->
     session.close()
 
 
-def test_only_this_version_and_the_one_before_are_understood(session: Session) -> None:
-    newest = protocol.PROTOCOL_VERSION
+def test_this_version_and_those_before_are_understood(session: Session) -> None:
+    oldest, newest = protocol.OLDEST_VERSION, protocol.PROTOCOL_VERSION
+    known = list(range(oldest, newest + 1))
 
-    spoken = [session.ask("hello", protocol=n)["hello"]["protocol"] for n in (newest - 1, newest)]
+    spoken = [session.ask("hello", protocol=version)["hello"]["protocol"] for version in known]
     refusals = []
-    for version in (newest - 2, newest + 1):
+    for version in (oldest - 1, newest + 1):
         with pytest.raises(ProtocolError) as refused:
             session.ask("hello", protocol=version)
         refusals.append(refused.value.code)
 
-    assert spoken == [newest - 1, newest]
+    assert known == [1, 2, 3]
+    assert spoken == known
     assert refusals == ["protocol-mismatch"] * 2

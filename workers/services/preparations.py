@@ -175,7 +175,7 @@ class Preparations:
                 gpu_access=_gpu_access(member.node) if has_container else "",
             ),
             devices=list(member.devices),
-            gpus=self._uuids_of(member),
+            gpus=list(self._names_of(member)),
             cpus=cpus,
             memory_bytes=memory,
             limits_enforced=_enforces_limits(member.node),
@@ -258,16 +258,16 @@ class Preparations:
         return self._settings.archive(source.digest)
 
     def _gpus_of(self, member: Member) -> tuple[str, ...]:
-        """Return the UUIDs of the member's GPUs, or their indices where the node has no other."""
-        uuids = self._uuids_of(member)
-        if uuids and _gpu_access(member.node) != BY_CDI_INDEX:
-            return tuple(uuids)
-        return tuple(str(gpu.driver_index) for gpu in self._own(member))
+        """Return the names of the member's GPUs for its engine, or for CUDA of a plain process."""
+        if _gpu_access(member.node) == BY_CDI_INDEX:
+            return tuple(str(gpu.driver_index) for gpu in self._own(member))
+        return self._names_of(member)
 
-    def _uuids_of(self, member: Member) -> list[str]:
-        """Return the UUIDs of the member's GPUs; empty if the node does not know all of them."""
-        uuids = [gpu.uuid for gpu in self._own(member)]
-        return uuids if all(uuids) else []
+    def _names_of(self, member: Member) -> tuple[str, ...]:
+        """Return the UUIDs of the member's GPUs, or indices if the node does not know them all."""
+        own = self._own(member)
+        has_uuids = all(gpu.uuid for gpu in own)
+        return tuple(gpu.uuid if has_uuids else str(gpu.driver_index) for gpu in own)
 
     def _own(self, member: Member) -> list[GpuNames]:
         gpus, known = self._gpus.get(member.node_id, {}), self._shares.get(member.node_id, {})

@@ -17,6 +17,8 @@ from tessera.node.sharing.requests import visible_pages
 from tessera.protocol import ProtocolError, RunSpec
 
 LEAST_BYTES = 64 << 20
+NAMES_ALL_GPUS = 3
+"""The version of the protocol since which a run names its GPUs wherever it has some."""
 _SECRETS = f"{protocol.CONTAINER_ROOT}/{protocol.SECRETS_DIR}"
 _SHARE_WITHOUT_LIMIT = 8  # of the node's memory, for a job that has no limit of its own
 _OF_ALL_GPUS = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
@@ -34,19 +36,19 @@ def device_files(root: str, spec: RunSpec, machine: str = "") -> List[str]:
     Args:
         root: the node's directory ``~/.tessera``.
         spec: the run, which names its GPUs by UUID; where the driver reports none, by index in
-            the order of their bus addresses.
+            the order of their bus addresses. Before version 3, the numbers of its devices were
+            taken for these indices.
         machine: root directory of the machine; ``/`` if empty.
 
     Raises:
         ProtocolError: the node has no longer one of the GPUs.
     """
-    if not spec.devices or os.path.lexists(os.path.join(root, protocol.DEVICES_FILE)):
+    gpus = spec.gpus
+    if not gpus and spec.protocol < NAMES_ALL_GPUS:
+        gpus = [str(number) for number in spec.devices]
+    if not gpus or os.path.lexists(os.path.join(root, protocol.DEVICES_FILE)):
         return []
-    numbers = _gpu_numbers(machine)
-    if spec.gpus:
-        own = _numbers_of(root, spec.gpus, numbers)
-    else:
-        own = [numbers.get(str(index), index) for index in spec.devices]
+    own = _numbers_of(root, gpus, _gpu_numbers(machine))
     wanted = [f"/dev/nvidia{number}" for number in own]
     wanted += _OF_ALL_GPUS
     for number in own:
@@ -54,21 +56,23 @@ def device_files(root: str, spec: RunSpec, machine: str = "") -> List[str]:
     return [path for path in wanted if os.path.exists(machine + path)]
 
 
-def _numbers_of(root: str, uuids: Sequence[str], numbers: Dict[str, int]) -> List[int]:
+def _numbers_of(root: str, gpus: Sequence[str], numbers: Dict[str, int]) -> List[int]:
     """Return the numbers of the device files of GPUs.
 
-    A GPU without a UUID in the kernel's file has the PCI address of the last inventory.
+    A GPU without a UUID in the kernel's file has the PCI address of the last inventory. Where the
+    kernel has no such file, an index is the number.
     """
-    found = dict(numbers)
-    if not found.keys() >= set(uuids):
+    found = {name: int(name) for name in gpus if name.isdigit()}
+    found.update(numbers)
+    if not found.keys() >= set(gpus):
         last = driver.stored(root)
         for gpu in last.reading.gpus if last else []:
             if gpu.pci_address in numbers:
                 found.setdefault(gpu.uuid, numbers[gpu.pci_address])
-    missing = ", ".join(uuid for uuid in uuids if uuid not in found)
+    missing = ", ".join(name for name in gpus if name not in found)
     if missing:
         raise ProtocolError("gpu-missing", f"the node has no GPU {missing}", protocol.NODE)
-    return [found[uuid] for uuid in uuids]
+    return [found[name] for name in gpus]
 
 
 def _gpu_numbers(machine: str) -> Dict[str, int]:

@@ -63,11 +63,12 @@ def test_a_plain_job_sees_its_gpus_by_uuid(tmp_path: Path) -> None:
 
 
 def test_gpus_without_uuids_are_named_by_index(tmp_path: Path) -> None:
-    Device.objects.update(uuid="")
+    Device.objects.update(uuid="", driver_index=F("index") + 10)
 
     found = prepared(tmp_path)
 
-    assert found.run.env["CUDA_VISIBLE_DEVICES"] == ",".join(map(str, found.run.devices))
+    assert found.run.gpus == [str(index + 10) for index in found.run.devices]
+    assert found.run.env["CUDA_VISIBLE_DEVICES"] == ",".join(found.run.gpus)
 
 
 def test_the_run_names_its_gpus_by_uuid(tmp_path: Path) -> None:
