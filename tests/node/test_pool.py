@@ -19,9 +19,9 @@ from session import (
     wait_until,
 )
 
-from tessera.node import runs, system
-from tessera.node.helper import receive_descriptors
-from tessera.node.pool import IDLE_SECONDS, MOST_IDLE, Pool
+from tessera.node import prepare, runs, system
+from tessera.node.helper import receive_descriptors, send_descriptors
+from tessera.node.pool import IDLE_SECONDS, MOST_IDLE, Pool, fork_pair
 from tessera.node.serve import Server
 from tessera.protocol import RunStatus
 
@@ -130,6 +130,28 @@ def test_the_end_of_the_session_ends_idle_pairs_and_no_run(home: Path) -> None:
     assert status.exit.code == 4
     wait_for_process_end(busy)
     session.close()
+
+
+def test_a_pair_that_ends_after_its_last_run_does_not_report_that_it_is_idle(home: Path) -> None:
+    declare_isolation(home, strongest="none")
+    store = runs.Store(str(home / ".tessera"))
+    store.create()
+    _, orders = fork_pair(store, "", lambda: None, most_runs=2)
+    said = []
+
+    for letter in "ab":
+        spec = make_spec("true", attempt=letter * 32)
+        prepare.prepare(store, spec, {}, "0" * 64)
+        lock = store.run(spec.run_id).claim()
+        ready, running = os.pipe()
+        send_descriptors(orders, spec.run_id.encode(), [lock, running])
+        for descriptor in (lock, ready, running):
+            os.close(descriptor)
+        said.append(orders.recv(8))
+
+    assert said == [b"idle", b""]
+    assert {store.run(name).recorded().phase for name in store.names()} == {"exited"}
+    orders.close()
 
 
 # -- the pool, without processes -----------------------------------------------------------------

@@ -1,6 +1,7 @@
 """New databases, upgrades of older ones, and databases that this version refuses."""
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.recorder import MigrationRecorder
 
+from scheduling.clusters.models import Device
 from scheduling.core.watching.log_rules import DEFAULT_RULES
 from scheduling.watching.models import LogRule
 from tests.support.databases import default_of_its_own, migrated_template, real_database
@@ -60,6 +62,38 @@ def test_a_database_of_an_older_version_becomes_what_a_new_one_is(
         assert schema() == new_schema
         assert rows() == new_rows
         assert not pending()
+
+
+def test_of_two_devices_with_one_uuid_the_first_healthy_one_keeps_it(
+    real_database: None, tmp_path: Path
+) -> None:
+    folder = tmp_path / "older"
+    folder.mkdir()
+
+    with default_of_its_own(folder):
+        migrate_to({**INITIAL, "scheduling": "0004_promise_audit"})
+        then = MigrationExecutor(connection).loader.project_state(
+            [("scheduling", "0004_promise_audit")]
+        )
+        add_devices(then.apps, [("a", True), ("b", False), ("b", True), ("b", True), ("", True)])
+        call_command("migrate", verbosity=0)
+
+        found = Device.objects.order_by("index").values_list("uuid", flat=True)
+
+        assert list(found) == ["a", "", "b", "", "", "b"]
+
+
+def add_devices(apps: Any, devices: list[tuple[str, bool]]) -> None:
+    """Add devices of one node by UUID and health, and a retired one with the last UUID."""
+    now = datetime(2026, 11, 1, tzinfo=UTC)
+    node = apps.get_model("scheduling", "Node").objects.create(
+        name="gpu-1", state_since=now, created_at=now
+    )
+    for index, (uuid, healthy) in enumerate([*devices, ("b", True)]):
+        apps.get_model("scheduling", "Device").objects.create(
+            node=node, index=index, address=f"gpu-1/{index}", chain="A100", device_type="A100",
+            uuid=uuid, healthy=healthy, retired_at=now if index == len(devices) else None,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("command", ["migrate", "set_up"])

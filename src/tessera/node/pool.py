@@ -155,13 +155,16 @@ class Pool:
             self._dismiss(self._idle[0])
 
 
-def fork_pair(store: Store, bundle: str, detach: Callable[[], None]) -> Tuple[int, socket.socket]:
+def fork_pair(
+    store: Store, bundle: str, detach: Callable[[], None], *, most_runs: int = MOST_RUNS
+) -> Tuple[int, socket.socket]:
     """Fork a pair that waits for its first run.
 
     Args:
         store: the node's runs.
         bundle: path of the bundle for the PYTHONPATH of jobs.
         detach: called in the child, to detach it from the session.
+        most_runs: number of runs after which it ends.
 
     Returns:
         The pid of the log writer, and the socket to the runner.
@@ -174,7 +177,7 @@ def fork_pair(store: Store, bundle: str, detach: Callable[[], None]) -> Tuple[in
     try:
         os.setsid()
         detach()
-        _become_pair(store, bundle, theirs)
+        _become_pair(store, bundle, theirs, most_runs)
     finally:
         os._exit(0)
 
@@ -182,22 +185,24 @@ def fork_pair(store: Store, bundle: str, detach: Callable[[], None]) -> Tuple[in
 # -- in the pair ---------------------------------------------------------------------------------
 
 
-def _become_pair(store: Store, bundle: str, orders: socket.socket) -> None:
+def _become_pair(store: Store, bundle: str, orders: socket.socket, most_runs: int) -> None:
     """Become the log writer, and fork the runner."""
     system.redirect_standard_streams()
     kernel.close_others({orders.fileno(), *helped.descriptors()})
     partner = log_process.fork_runner(store)
     system.name_process("tessera-runner")
     system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
-    _serve(store, bundle, orders, partner)
+    _serve(store, bundle, orders, partner, most_runs)
 
 
-def _serve(store: Store, bundle: str, orders: socket.socket, partner: Partner) -> None:
+def _serve(
+    store: Store, bundle: str, orders: socket.socket, partner: Partner, most_runs: int
+) -> None:
     """Run one ordered run after the other, until the session ends or something is unusual."""
     wakes = Wakes()
     is_reusable = not helped.descriptors()
     own = _descriptors()
-    for number in range(1, MOST_RUNS + 1):
+    for number in range(1, most_runs + 1):
         run_id, descriptors = receive_descriptors(orders, _LONGEST_ID)
         if not run_id:
             return
@@ -212,7 +217,7 @@ def _serve(store: Store, bundle: str, orders: socket.socket, partner: Partner) -
         os.close(lock)
         is_reusable = is_reusable and runner.is_reusable and not _has_children()
         # A pair that is about to end must not report that it is idle: it would lose an order.
-        if number == MOST_RUNS or not is_reusable or _descriptors() != own:
+        if number == most_runs or not is_reusable or _descriptors() != own:
             return
         wakes.ignore()
         orders.send(_IDLE)
