@@ -75,7 +75,7 @@ def run_maintenance() -> None:
     forget_password_links(now=now)
     forget_attempts(now=now)
     SessionStore.clear_expired()
-    # Log files on other hosts reveal an audit chain that is rewritten later.
+    # With log files on other hosts, an audit finds an audit chain that was rewritten later.
     logger.info("audit head %s", audit_chain.head())
 
 

@@ -35,7 +35,7 @@ def run_round(cause: str = "tick", after: int | None = None) -> None:
         after: number of rounds begun before the request; None to run in any case.
     """
     requests = ports.bound().rounds
-    # One that is delivered again had begun before its worker died, and was counted itself.
+    # A redelivered task began before its worker died, and was counted then.
     is_again = (run_round.request.delivery_info or {}).get("redelivered")
     if after is not None and not is_again and requests.is_overtaken(after):
         return
@@ -48,8 +48,8 @@ def run_round(cause: str = "tick", after: int | None = None) -> None:
         )
     except rounds.LostRoundError as lost:
         logger.info("%s", lost)
-        # The faster one may have read before the change that requested this one. No one else
-        # requests another: requests since then were merged into this one.
+        # The faster round may have read its snapshot before the change that requested this one.
+        # Later requests were merged into this one, so no other round is queued.
         request_round_on_commit("lost")
     else:
         requests.finish()
@@ -131,7 +131,7 @@ def estimate_new_waits() -> None:
         handled = estimates.estimate_new_waits(config=_round_config(), now=database_now())
     finally:
         requests.finish_new_waits(rest_seconds=_rest_after(began))
-    # Rounds request again from here on; those of a round before were ignored.
+    # From here on, rounds may request another round; earlier such requests were ignored.
     if handled and estimates.new_waits() - handled:
         requests.request_new_waits()
 

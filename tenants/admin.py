@@ -170,7 +170,7 @@ class AuditEntryAdmin(ReadOnlyAdmin):
 
 
 def _rendered(response: HttpResponseBase) -> HttpResponseBase:
-    # Templates run queries of their own; after rendering they may not.
+    # The scope must cover rendering, since templates run queries.
     if isinstance(response, SimpleTemplateResponse):
         return response.render()
     return response

@@ -76,7 +76,7 @@ def extend_chain(database: BaseDatabaseWrapper, entries: Iterable[AuditEntry]) -
             last = link_hash(last, position, {name: getattr(entry, name) for name in FIELDS})
             rows.append((position, entry.pk, last))
         # No executemany: after its pipeline PostgreSQL does not limit the idle time of this
-        # transaction, and a process frozen before the commit would hold the lock for ever.
+        # transaction, and a process frozen before the commit would hold the lock indefinitely.
         for begin in range(0, len(rows), _LINKS_AT_ONCE):
             some = rows[begin : begin + _LINKS_AT_ONCE]
             values = ", ".join(["(%s, %s, %s)"] * len(some))

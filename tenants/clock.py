@@ -142,7 +142,7 @@ def _has_server() -> bool:
 def _ask_server() -> float:
     """Return PostgreSQL's current time of day, within a transaction, too."""
     connection.ensure_connection()
-    # Below Django's cursor: the query belongs to no request, whose queries may be counted.
+    # Uses the driver's cursor, so that the query does not count as a query of the request.
     with connection.wrap_database_errors, connection.connection.cursor() as cursor:
         cursor.execute("SELECT extract(epoch FROM clock_timestamp())")
         return float(cursor.fetchone()[0])

@@ -9,7 +9,7 @@ from django.db.models import Expression, QuerySet
 
 _MARK: Final = -(1 << 62)
 """The parameter with which a query is compiled."""
-_Column = tuple[int, Expression]  # its place in rows
+_Column = tuple[int, Expression]  # its index in rows
 _Convert = Callable[[Any, Any, BaseDatabaseWrapper], Any]
 _Compiled = tuple[str, tuple[tuple[Any, bool], ...], tuple[_Column, ...]]
 
@@ -63,7 +63,7 @@ class CompiledQuery:
 
 
 def _database() -> BaseDatabaseWrapper:
-    # The thread's own, once: Django's proxy for "the present one" is resolved at each use.
+    # Looked up once: Django's connection proxy resolves the connection of the thread at each use.
     return connections[DEFAULT_DB_ALIAS]
 
 

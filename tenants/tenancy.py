@@ -158,7 +158,7 @@ class TenantScopedQuerySet(models.QuerySet[M_co], Generic[M_co]):
         return self._joined(other, super().__xor__)
 
     def _joined(self, other: Any, join: Any) -> Any:
-        # "Mine or everybody's" would be everybody's: both halves must be scoped.
+        # Scoped OR unscoped would be unscoped, so both halves must be scoped.
         self._require_scope("combination")
         other._require_scope("combination")
         return join(other)

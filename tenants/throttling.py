@@ -107,7 +107,7 @@ def _pair_wait(of_pair: float, of_name: float) -> float:
 
 def _growing(beyond: float, first: float) -> float:
     """Return a wait that doubles with each failure beyond the free ones."""
-    # A failure fades at once by a little; the newest one still counts as 1.
+    # Failures decay continuously; the newest one still counts as 1.
     steps = beyond + 0.5
     return 0.0 if steps < 0 else float(min(LONGEST_WAIT, first * 2.0 ** min(int(steps), 32)))
 
@@ -124,5 +124,5 @@ def _room_wait(of_name: float, failures: float) -> float:
 def _left(tally: FailureTally, wait: float, now: datetime) -> float:
     if tally.at is None or wait <= 0:
         return 0.0
-    # A clock that went back must not lengthen the wait.
+    # A clock that was set back must not lengthen the wait.
     return min(wait, max(0.0, wait - (now - tally.at).total_seconds()))

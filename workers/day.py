@@ -24,7 +24,7 @@ DAY: Final = timedelta(hours=24)
 RECENT: Final = timedelta(minutes=10)
 MOST_ROWS: Final = 40_000
 MOST_LEASES: Final = 200_000
-# "2026-11-21 09:1": a moment as both databases write it, cut to ten minutes.
+# "2026-11-21 09:1": a timestamp in the format of both databases, truncated to ten minutes.
 _TEXT_OF_SPAN: Final = 15
 
 

@@ -20,14 +20,14 @@ from tenants.viewers import Viewer
 from workers.models import NodeTelemetry
 from workers.services.telemetry import KEEP, floored
 
-#: Of one device, unless its job is older than half a year: then one a day, for a year at most.
+#: Maximum points of a device. Jobs older than half a year get one a day, for at most a year.
 MOST_POINTS: Final = 180
 MOST_ATTEMPTS: Final = 20
 MOST_RANKS: Final = 64
 USUAL_RANKS: Final = 8
 _MINUTE: Final = 60
 _HOUR: Final = 3600
-#: Every how many hours one is read, so that every day has the same ones.
+#: Hours between two points, so that all days have points at the same times.
 _STRIDES: Final = (1, 2, 3, 4, 6, 8, 12, 24)
 _AT: Final = attrgetter("at")
 
@@ -215,7 +215,7 @@ def _asked(held: Sequence[_Held], span: int, *, since: datetime, until: datetime
     if span == _HOUR and wanted > 1:
         stride = next((each for each in _STRIDES if each >= wanted), _STRIDES[-1])
         hours = Q(hour__in=range(0, 24, stride))
-    # Minutes are folded into longer spans some time later, so the end is read from minutes.
+    # Rows of minutes are merged into longer spans later, so the end is read from minutes.
     tail = until - timedelta(seconds=2 * span)
     for parts in by_attempt.values():
         nodes = Q(node__in={one.node_id for one in parts})

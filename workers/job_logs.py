@@ -246,7 +246,7 @@ def _piece(
     there = logs.extent(directory, first=stream.first)
     if there.end < stream.end and offset >= there.end:
         raise LogElsewhereError.of(stream, max(there.end - there.first, 0))
-    # The bytes before show whether the first one requested is inside a character.
+    # The preceding bytes show whether the first requested byte is inside a character.
     lead = min(offset, logs.LONGEST_CHARACTER - 1)
     most = max(_LEAST_LOG_BYTES, min(limit, MOST_LOG_BYTES))
     begin, found = logs.read(
@@ -256,7 +256,7 @@ def _piece(
     skipped = logs.continued(before, wanted)
     kept = wanted[skipped:]
     earliest = max(begin, offset)
-    # Nothing is read past the end; later bytes are to be read from the end on.
+    # A read past the end returns nothing; the next read starts at the end.
     start = (earliest if wanted else min(earliest, there.end)) + skipped
     is_last = start + len(kept) >= there.end
     if not (is_last and is_final):

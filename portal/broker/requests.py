@@ -100,7 +100,7 @@ class BrokerRoundRequests:
     def begin(self) -> None:
         """Count this round and free the key."""
         with tolerated("the key of the requested round remains until it expires"):
-            # Counted first: whoever finds the key relies on a later round.
+            # Counted first: a process that finds the key relies on a later round.
             self._keys.increment(BEGUN_KEY)
             self._keys.delete(WANTED_KEY)
             self._began = self._clock()

@@ -33,7 +33,7 @@ INSTALLED_APPS = [
     "scheduling",
     "workers",
     "portal",
-    # Content to try and to measure the portal with; an installation may lack it.
+    # Content for trials and measurements; an installation may lack it.
     *(["demo"] if find_spec("demo") else []),
 ]
 

@@ -8,7 +8,7 @@ from portal.supervisor.children import ChildProgram
 from portal.supervisor.files import DataDir
 from portal.supervisor.options import ROOT
 
-# The broker ends last, since the others depend on it.
+# The broker stops last, since the other processes depend on it.
 STAGE_FACES, STAGE_WORKERS, STAGE_NODES, STAGE_BROKER = range(4)
 NODE_THREADS = 4
 DEFAULT_THREADS = 3

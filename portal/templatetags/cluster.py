@@ -55,7 +55,7 @@ def tenant_name(name: str) -> str:
 def sentence(text: str) -> str:
     """Format a remedy or reason with a capital first letter and without its full stop."""
     stripped = str(translated(text)).strip().rstrip(".。")
-    # A lower-case start in another language is a name.
+    # In other languages, a text that begins in lower case is a name.
     return stripped[:1].upper() + stripped[1:] if is_english() else stripped
 
 

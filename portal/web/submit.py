@@ -156,7 +156,7 @@ def _send(
     try:
         job, is_new = _submit(request, checked.typed, submit_context, key)
     except IdempotencyConflictError as error:
-        # Posted, gone back, changed and posted again: on purpose, or by mistake.
+        # The user went back, changed the form and posted it again, on purpose or by mistake.
         numbers = ", ".join(str(job.pk) for job in jobs_of_key(request.viewer, Key(word=key)))
         messages.error(
             request.http,

@@ -209,7 +209,7 @@ def _fit_cell(fit: Fit | None) -> FitCell | None:
     if fit is None:
         return None
     icon, tone, summary = FIT_WORDS[fit]
-    # Elsewhere the word is about the past: a token that was never used.
+    # A context, since other pages use "never" for past events: a token that was never used.
     shown = pgettext("job size", "never") if fit is Fit.NEVER else word(fit.value)
     return FitCell(word=shown, icon=icon, tone=tone, summary=summary)
 

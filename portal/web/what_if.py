@@ -180,7 +180,7 @@ def _answered(asked: PageRequest, result: Mapping[str, Any]) -> dict[str, Any]:
     names = rows_of_jobs(asked.viewer, [row["job"] for row in rows[:MOST_SHOWN]])
     return {
         "result": result,
-        # Stored results of earlier versions have neither accuracy nor others.
+        # Results stored by earlier versions lack these fields.
         "accuracy": _accuracy(result["accuracy"]) if "accuracy" in result else [],
         "others": _others(result.get("others", dict.fromkeys(VERDICTS, 0))),
         "stats": _stats(result),

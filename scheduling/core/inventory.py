@@ -307,7 +307,7 @@ def _written_out(
     address = cell.address or str(index)
     cell_type = types.get(name)
     if cell_type is None or cell_type.node_level:
-        # Inside a node the indices restart, whatever the node's address is.
+        # The indices restart in each node, independently of the node's address.
         return replace(cell, address=address)
     children = cell.children or (PhysicalCell(),) * cell_type.count
     return replace(

@@ -165,7 +165,7 @@ class HoldingJob:
     def at_stake(self, now: float) -> float:
         """Return the device-seconds that a kill would lose: the work since the last checkpoint."""
         if self.leaving:
-            return 0.0  # it costs nothing more
+            return 0.0  # no further cost
         return max(now - max(self.since, self.saved or 0.0), 0.0) * self.devices
 
 

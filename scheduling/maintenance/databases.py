@@ -92,7 +92,7 @@ class SqliteCopy:
         connection.ensure_connection()
         with closing(sqlite3.connect(target)) as copy:
             connection.connection.backup(copy, pages=_PAGES)
-            # One plain file, without a separate journal.
+            # One file, without a separate journal.
             copy.execute("PRAGMA journal_mode=DELETE")
         self.check(target)
 

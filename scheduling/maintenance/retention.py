@@ -69,7 +69,7 @@ def prune(*, retention: Retention, data_dir: Path, now: datetime, actor: Actor) 
         now: the present.
         actor: the requester, for the audit.
     """
-    # Leases go with their jobs.
+    # Deleting a job deletes its leases.
     sum_all_usage(now=now)
     pruned = Pruned(
         round_files=_round_files(retention, data_dir, now),

@@ -190,7 +190,7 @@ def _imported(path: str, option: str) -> Any:
         return import_string(path)
     except ModuleNotFoundError as error:
         if error.name is None or not path.startswith(f"{error.name}."):
-            raise  # the module is there, and one that it needs is missing
+            raise  # the module exists, but one of its imports is missing
         raise SimulationError(
             f"{option} needs the package {error.name}, which is not part of this installation; "
             "run the command in a complete checkout of Tessera"

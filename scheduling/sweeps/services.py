@@ -145,7 +145,7 @@ def _documents(
             value=max_parallel,
             remedy=sentence("give-sweep-limit"),
         )
-    # A sweep releases the holds of its jobs in turn: it could not tell the two kinds apart.
+    # A sweep releases the holds of its jobs in turn and cannot distinguish the two kinds.
     if max_parallel is not None and document.get("held"):
         raise InvalidError(
             sentence("limit-releases-held"),

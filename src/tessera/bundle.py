@@ -56,7 +56,7 @@ def build_bundle() -> Bundle:
             files[f"tessera/{path.relative_to(package).as_posix()}"] = path.read_bytes()
     bindings = importlib.util.find_spec("pynvml")
     if bindings is not None and bindings.origin:
-        # Inside the package, so that a job that imports pynvml gets its own.
+        # Inside the package, so that a job that imports pynvml gets its own copy.
         files["tessera/node/pynvml.py"] = Path(bindings.origin).read_bytes()
     return _zipped(files)
 

@@ -325,7 +325,7 @@ def render(message: Message, templates: Mapping[str, Template], language: Render
 
 def _words(value: Parameter, templates: Mapping[str, Template], language: Renderer) -> str:
     if isinstance(value, Sentence):
-        # Maybe of another room, whose table is also available only at the edge.
+        # The message may be of another room, whose table only the edge has.
         return value.text if language is ENGLISH else render(value.message, templates, language)
     if isinstance(value, Message):
         return render(value, templates, language)

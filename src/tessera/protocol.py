@@ -197,7 +197,7 @@ CAUSES = (
 )
 
 # A warning of an inventory: the node's user may open the socket of an engine that runs as root, so
-# whatever runs as that user outside of a sandbox can become root
+# a process of that user outside a sandbox can become root
 ENGINE_SOCKET_OPEN = "engine-socket-open"
 
 # Directories and files below the root ``~/.tessera``

@@ -308,7 +308,7 @@ REASONS: Final[Mapping[str, Template]] = {
     "waits-for-leaving": fixed(
         "It starts when the jobs on its cells have saved their work and released them."
     ),
-    # What its policy has decided.
+    # Decisions of its policy.
     "policy-gave-away": fixed("The policy has assigned its cells to other jobs in this round."),
     "policy-gives-nothing": fixed("The policy assigns no devices to it in this round."),
     "policy-refuses": fixed("Its virtual cluster's policy refuses it."),
@@ -323,7 +323,7 @@ REASONS: Final[Mapping[str, Template]] = {
     "deadline-infeasible": fixed(
         "Its deadline cannot be met in addition to the deadlines already promised."
     ),
-    # Nodes that do not suit it.
+    # Unsuitable nodes.
     "no-container-engine": fixed("It needs an image, and no node has a container engine."),
     "no-rdma": fixed("Its container requests InfiniBand devices, and no node with room has them."),
     "needs-own-node": fixed(
@@ -366,7 +366,7 @@ REASONS: Final[Mapping[str, Template]] = {
     "nodes-unhealthy": fixed("It would fit if nodes %(names)s were healthy."),
     "node-excluded": fixed("It would fit if node %(names)s were not excluded for it."),
     "nodes-excluded": fixed("It would fit if nodes %(names)s were not excluded for it."),
-    # What no amount of waiting changes.
+    # Final reasons: waiting does not help.
     "no-quota": fixed("Virtual cluster %(vc)s has no cells of its own."),
     "instance-too-large": fixed("One instance needs %(wanted)s; a node has at most %(most)s."),
     "no-such-level": fixed("No suitable chain has the level %(level)s."),
@@ -383,7 +383,7 @@ REASONS: Final[Mapping[str, Template]] = {
     "roles-need-healthy": fixed(
         "Its roles need %(wanted)s of %(kinds)s together; %(sound)s are healthy."
     ),
-    # Devices that others use.
+    # Devices in use by others.
     "guarantee-apart": fixed(
         "Virtual cluster %(vc)s is guaranteed %(quota)s; %(free)s of their %(total)s are free, "
         "but not together as %(request)s on level %(level)s."

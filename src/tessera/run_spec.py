@@ -255,7 +255,7 @@ class RunSpec:
         return _consistent(spec, take)
 
 
-# Fields that came after the first release of this version, with the value that is left out
+# Fields added after the first release of this version, each with the default that is omitted
 _DEFAULTS: Dict[str, object] = {
     "checkpoint_dir": "",
     "isolation": NONE,

@@ -6,7 +6,7 @@ from typing import Final
 SCRIPT: Final = re.compile(r"\A\ufeff?#!|^#SBATCH(?:\s|$)", re.MULTILINE)
 """Pattern that marks a text as a batch script."""
 
-# Options with a value, those where it may be left out (always with =), and those without.
+# Options with a value, with an optional value (always after =), and without a value.
 WITH_VALUE: Final = frozenset(
     [
         "account",

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar
 
 MAX_LINE_BYTES = 1 << 20
 
-# Failure classes: whose fault it was
+# Failure classes: the party at fault
 USER, RESOURCE_LIMIT, NODE = "user", "resource-limit", "node"
 IMAGE, TIMEOUT, PLATFORM = "image", "timeout", "platform"
 FAILURES = (USER, RESOURCE_LIMIT, NODE, IMAGE, TIMEOUT, PLATFORM)

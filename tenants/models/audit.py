@@ -65,7 +65,7 @@ class AuditEntry(models.Model):
     object_type = models.CharField(max_length=64)
     object_id = models.CharField(max_length=64, blank=True, default="")
     object_name = models.CharField(max_length=200, blank=True, default="")
-    # auditentry_by_tenant starts with this column; an index of its own would slow each record.
+    # auditentry_by_tenant starts with this column; a separate index would slow down each write.
     tenant = models.ForeignKey(
         Tenant, null=True, on_delete=models.PROTECT, related_name="+", db_index=False
     )

@@ -39,7 +39,7 @@ def prune_audit(*, actor: Actor, before: datetime, batch: int = _BATCH) -> int:
 
 @transaction.atomic
 def _prune(actor: Actor, before: datetime, batch: int) -> int:
-    # The model's own manager refuses to delete; only this function bypasses it.
+    # The manager of the model refuses deletions; only this function bypasses it.
     rows = AuditEntry._base_manager
     links = list(AuditLink.objects.order_by("position")[:batch])
     keys = [link.entry_id for link in links]

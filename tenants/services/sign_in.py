@@ -164,7 +164,7 @@ def attempt_succeeded(*, attempt: SignInAttempt, user: User, via: str) -> None:
         via: ``page`` or ``api``.
     """
     pair, *others = attempt.keys
-    # The tally of the name is locked by all, so that sources are stored one after another.
+    # Every sign-in locks the tally of the name, so that sources are stored one after another.
     _locked({*attempt.keys, _name_key(attempt.username)})
     SignInTally.objects.filter(key=pair).update(failures=0.0)
     SignInTally.objects.filter(key__in=others).update(failures=Greatest(F("failures") - 1.0, 0.0))

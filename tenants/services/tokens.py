@@ -103,7 +103,9 @@ def issue_token(
                 expires_in=expires_in,
                 now=now,
             )
-        except IntegrityError:  # 36^8 prefixes: a clash is rare, two in a row have another cause
+        except (
+            IntegrityError
+        ):  # 36^8 prefixes: a collision is rare; two in a row have another cause
             continue
     raise RuntimeError("no free token prefix was found")
 
@@ -248,7 +250,7 @@ def _note_use(token: ApiToken, now: datetime) -> None:
         with transaction.atomic():
             rows.update(last_used_at=now)
     except OperationalError:
-        # A busy database must not refuse a reader because of a time stamp.
+        # A busy database must not reject a read request because of a time stamp.
         logger.warning("could not record the use of token %s", token.prefix)
 
 

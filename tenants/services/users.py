@@ -207,7 +207,8 @@ def _set_admin(*, viewer: Viewer, user_id: int, is_admin: bool) -> User:
 def _keep_an_admin(leaving: User) -> None:
     if not leaving.is_cluster_admin:
         return
-    # Two admins who revoke each other concurrently: the locks let one of them see the other's act.
+    # If two admins revoke each other concurrently, the locks let the second one see the first
+    # change.
     admins = User.objects.select_for_update(no_key=True).filter(is_superuser=True, is_active=True)
     if not [admin for admin in admins.order_by("pk") if admin.pk != leaving.pk]:
         raise ConflictError(

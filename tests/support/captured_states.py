@@ -87,7 +87,7 @@ def _train(make: Callable[[Any], Any], steps: int, state: Any = None) -> bytes:
             break
         elastic.step(lambda batch: loss_of(elastic.model, batch))
         drawn = random.random() + numpy_draw(0.0, 1.0) + float(torch.rand(()))
-        extra = getattr(elastic, "extra", {})  # as a script does between its steps
+        extra = getattr(elastic, "extra", {})  # like a script between two steps
         extra["drawn"] = extra.get("drawn", 0.0) + drawn
     elastic.save()
     return saver.kept

@@ -52,7 +52,7 @@ def docker_engine(
         finally:
             daemon.send_signal(signal.SIGTERM)
             daemon.wait(30)
-            # The engine leaves this mounted, and then nobody can remove the folder.
+            # The engine leaves this mounted, which prevents the removal of the folder.
             subprocess.run(
                 ["umount", "--lazy", f"{place}/exec-root/netns/default"],
                 stderr=subprocess.DEVNULL,
@@ -80,7 +80,7 @@ def _image() -> bytes:
         seen: set[str] = set()
 
         def folder_of(name: str) -> None:
-            # A folder that an archive leaves out is made without the right to look into it.
+            # A folder that is missing in the archive is created without the permission to read it.
             parent = str(Path(name).parent)
             if parent not in (".", *seen):
                 folder_of(parent)

@@ -59,7 +59,7 @@ class Convolutions(nn.Module):
         if random.random() < 0.5:
             pictures = pictures.flip(-2)
         found = self.head(self.body(pictures) * numpy_draw(0.9, 1.1))
-        # In training the running statistics do not reach the loss by themselves.
+        # In training mode, the running statistics do not affect the loss.
         return found + self.body[1].running_mean.mean()
 
 

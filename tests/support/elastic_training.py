@@ -168,7 +168,7 @@ def together(
             process.start()
         try:
             for process in running:
-                process.join(patience + 15.0)  # it ends itself before
+                process.join(patience + 15.0)  # it exits earlier
         finally:
             codes = [process.exitcode for process in running]
             for process in running:
@@ -258,6 +258,6 @@ def _train(training: Training, phase: Phase, rank: int, port: int) -> None:
             return elastic_models.loss_of(elastic.model, batch)
 
         elastic.step(forward)
-        random.random()  # as a script does that logs now and then
-        if step == phase.kill_in and rank == phase.victim:  # it held no worker
+        random.random()  # like a script that logs occasionally
+        if step == phase.kill_in and rank == phase.victim:  # it had no worker
             os.kill(os.getpid(), signal.SIGKILL)

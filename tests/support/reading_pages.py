@@ -16,7 +16,7 @@ from tests.support.browsing import SLOW_MS, RunningPortal, open_job, ready, sign
 Scheme = Literal["light", "dark"]
 RULES: dict[Scheme, dict[str, Any]] = {
     "light": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]},
-    # The scheme changes colours and nothing else.
+    # The scheme changes only colours.
     "dark": {"type": "rule", "values": ["color-contrast"]},
 }
 SERIOUS = {"serious", "critical"}
@@ -56,7 +56,7 @@ def reading(browser: Any, portal: RunningPortal) -> Iterator[tuple[Page, int, Re
     Such a job has more to say than others.
     """
     found = Read()
-    # Without motion no colour is on its way to another when axe looks at it.
+    # Without animations, axe never measures a colour in transition.
     context = browser.new_context(viewport=WIDE, color_scheme="light", reduced_motion="reduce")
     page = context.new_page()
     page.set_default_timeout(SLOW_MS)

@@ -81,7 +81,7 @@ class Postgres:
     def __init__(self) -> None:
         self.port = free_port()
         self._programs = max(POSTGRES.glob("*/bin"))
-        # Not below pytest's directories, which other users may not enter.
+        # Not below pytest's directories, which other users cannot enter.
         self._folder = Path(tempfile.mkdtemp(prefix="tessera-postgres-"))
         os.chown(self._folder, NOBODY, NOBODY)
         made = ("-U", "tessera", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C.UTF-8")

@@ -193,7 +193,7 @@ class WholePortal:
             except (OSError, http.client.HTTPException):
                 return 0
 
-    # -- what it knows -----------------------------------------------------------------------
+    # -- its state ---------------------------------------------------------------------------
 
     def client(self, user: str) -> Client:
         """A client of a demo user (alice is of vision, bob of language)."""

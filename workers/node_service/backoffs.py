@@ -145,7 +145,7 @@ class Backoffs:
             log.info("%s does not respond to this service yet: %s", address.name, error)
             return False
         except Exception:
-            # A bug here must not end the tries: it would stay unnoticed.
+            # A bug here must not end the retries, since nobody would notice.
             log.exception("%s: the connection attempt failed", address.name)
             return False
         return True

@@ -95,7 +95,7 @@ class NodeConnection:
         except* TransportError as group:
             reason = _first(group)
         except* Exception as group:
-            # A mistake of ours about one node must not end the service for all others.
+            # A bug that concerns one node must not end the service for the other nodes.
             log.exception("%s: its management failed", self.address.name, exc_info=group)
             reason = f"internal error: {_first(group)}"
         finally:

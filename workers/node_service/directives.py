@@ -81,8 +81,8 @@ class DirectiveRunner:
         self._busy.discard(member_id)
 
     async def _carry_out(self, directive: Directive) -> None:
-        # Between two awaits a service may have slept for long and lost its nodes; the nodes' own
-        # rules (a run goes once, and never after it was cancelled) allow a late directive.
+        # Between two awaits, this process may have been suspended and lost its nodes. Nodes
+        # tolerate late directives: a run starts at most once, and never after it was cancelled.
         is_stopping = False
         try:
             match directive.kind:

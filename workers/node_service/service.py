@@ -173,7 +173,7 @@ class NodeService:
     async def _look_around(self) -> None:
         was_frozen = False
         while True:
-            # After a freeze replies wait to be read: silence proves nothing.
+            # After a freeze of this process, replies may be unread: silence proves nothing.
             silences = {} if was_frozen else self._silences()
             try:
                 look = await self._desk.write(self._look, frozenset(self._carriers), silences)

@@ -194,7 +194,7 @@ class NodeSession:
     async def _finish_and_forget(
         self, rank: MemberRef, status: RunStatus, end: Exited | None
     ) -> None:
-        # Until the rows have the end, the run directory is its only proof.
+        # Until the end is stored in the rows, the run directory is its only proof.
         if end is not None and not await self._service.confirm(end):
             self._over.discard(rank.run_id)
             return  # it is compared again, here or by the node's next service
@@ -306,7 +306,7 @@ class NodeSession:
         if status.run_id in self._strays and status.phase == protocol.EXITED:
             begin(self._tasks, self._fence(status))
 
-    # -- again and again ---------------------------------------------------------------------
+    # -- periodic tasks ----------------------------------------------------------------------
 
     async def _every(
         self,
@@ -374,7 +374,7 @@ class NodeSession:
             numbers = await self._service.read(
                 telemetry.device_numbers, node_id=self._node.node_id
             )
-            if before == self._inventories:  # no inventory was written since
+            if before == self._inventories:  # no inventory was written since then
                 self._numbers = numbers
         return telemetry.numbered(reading, numbers)
 

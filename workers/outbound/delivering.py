@@ -127,7 +127,7 @@ def deliver(
                         failed.add(parcel.hook_id)
                     waiting.clear()
         if not waiting:
-            # All later deliveries of a receiver that has failed.
+            # Skip the later deliveries of a receiver that has failed.
             waiting.extend(
                 due(now=now(), limit=at_once, without_hooks=failed, without_mail=mail_failed)
             )

@@ -160,7 +160,7 @@ class _Pinned(http.client.HTTPConnection):
         super().__init__(target.host, target.port, timeout=CONNECT_SECONDS)
         self.target = target
         self.was_cut = False
-        # http.client writes the port into the header unless it is this one.
+        # http.client omits only this default port from the header.
         self.default_port = 443 if target.tls else 80
 
     def connect(self) -> None:

@@ -150,7 +150,7 @@ def _gpus_of_process(gpus: Sequence[str]) -> dict[str, str]:
     """Return the variables by which CUDA of a plain process finds its GPUs, and only those."""
     if not gpus:
         return {"CUDA_VISIBLE_DEVICES": ""}
-    # CUDA orders GPUs by speed otherwise, and then its numbers are not those of the driver.
+    # By default, CUDA orders GPUs by speed, so its numbers differ from those of the driver.
     return {"CUDA_VISIBLE_DEVICES": ",".join(gpus), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 

@@ -69,7 +69,7 @@ def claim_nodes(
     for node_id in nodes:
         unreached = backing_off.get(node_id, frozenset())
         is_free = node_id not in held and node_id not in carried
-        # A node that others cannot reach is beyond the share.
+        # A node that other services cannot reach does not count towards the share.
         if not is_free or (not unreached and room <= 0):
             continue
         if reach.may_claim(owner, living=living, backing_off=unreached):
@@ -77,7 +77,7 @@ def claim_nodes(
             if epoch is not None:
                 epochs[node_id] = epoch
                 room -= not unreached
-    # The own rows note silences, too: read before they are deleted.
+    # Read before the rows of this service are deleted, since they also record silences.
     silences = _noted_silences(epochs, now=now) if backing_off else {}
     if epochs and backing_off:
         end_backoffs(owner=owner, node_ids=epochs)

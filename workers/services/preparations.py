@@ -112,7 +112,7 @@ class Preparations:
         container = None
         if has_container:
             settings = role.container
-            if network == OWN_NETWORK:  # RDMA would bypass its rules
+            if network == OWN_NETWORK:  # RDMA would bypass the firewall rules
                 settings = replace(settings, rdma=False)
             container = self._container(member, role, login, settings)
         return Preparation(
@@ -280,7 +280,7 @@ class Preparations:
         """Return processors and memory: the request of the role, or the share of its devices."""
         shares = self._shares.get(member.node_id, {})
         mine = [shares[index] for index in member.devices if index in shares]
-        # An instance with fewer devices than it asked for has as much less of the rest.
+        # An instance with fewer devices than requested gets CPUs and memory in proportion.
         part = len(member.devices) / role.devices
         cpus = role.cpus * part if role.cpus is not None else sum(cpus for cpus, _ in mine)
         memory = role.memory * part if role.memory is not None else sum(size for _, size in mine)

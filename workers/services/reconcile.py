@@ -113,7 +113,8 @@ def _judge(status: RunStatus, known: KnownMember | None, installation: str) -> R
         return RunVerdict.FENCE_STRAY if ours else None
     if known.step in OPEN:
         return RunVerdict.FOLLOW
-    # The member is over for us. Its directory goes, and whatever still runs in it ends first.
+    # The member has ended in the rows. The node ends its remaining processes and deletes its
+    # directory.
     return RunVerdict.FINISH if status.phase == protocol.EXITED else RunVerdict.FENCE
 
 

@@ -200,7 +200,7 @@ class ReportTally:
                 self._points.take(found)
             elif self.others is not None:
                 self.others(line)
-        if len(rest) > LONGEST_LINE:  # no report is that long: give it up, and its rest too
+        if len(rest) > LONGEST_LINE:  # longer than any report: drop it, including its rest
             self.offset += len(rest)
             rest = b""
         self._rest = rest
@@ -253,7 +253,8 @@ class ReportTally:
             return
         kind = report.batch, report.accumulation
         if kind != self._warm:
-            # The first steps at a batch also get memory and choose kernels: they show no pace.
+            # The first steps at a batch size also allocate memory and choose kernels, so they are
+            # not timed.
             self._warm = kind
             return
         if kind in self._kinds or len(self._kinds) < MOST_KINDS:

@@ -128,7 +128,7 @@ def prune(*, now: datetime) -> int:
 @transaction.atomic
 def _roll_up(short: int, long: int, now: datetime) -> int:
     until = floored(now, long)
-    # A day back is enough: after a longer outage retention has deleted the short rows anyway.
+    # One day back is enough: after a longer outage, retention has deleted the short rows.
     since = until - timedelta(days=1)
     done = set(
         NodeTelemetry.objects.filter(span_seconds=long, at__gte=since).values_list("node_id", "at")

@@ -87,8 +87,8 @@ def _written(kind: type[NodeReport], items: Sequence[NodeReport], now: datetime)
     except OperationalError:
         raise
     except Exception:
-        # For any error: they are tried one by one, and the rest is found again
-        # when the rows are compared with the node's runs.
+        # After any error, the reports are retried one by one; missed facts are found by the next
+        # comparison of rows and runs.
         level = logging.ERROR if len(items) == 1 else logging.WARNING
         log.log(level, "could not write %d %s", len(items), kind.__name__, exc_info=True)
         return False

@@ -78,7 +78,7 @@ def check_settings(
     has_node_ids = not (rights.rootless or rights.remapped)
     sees_node = view.binds or run.storage or run.host_ipc
     if settings.user is ContainerUser.IMAGE and has_node_ids and sees_node:
-        # Its user has the same id on the node, and could pass for the owner of files there.
+        # A user of the image has the same ID on the node, and could access the files of that user.
         raise PrepareError(
             "image-user-with-paths",
             "container.user: image is not possible here, because the container sees directories of"

@@ -235,7 +235,7 @@ def _create(
     except docker.errors.ImageNotFound as error:
         raise PrepareError("image-not-found", container.image, protocol.IMAGE) from error
     except docker.errors.APIError as error:
-        # Docker returns 409 where the name is taken, and Podman 500.
+        # If the name is in use, Docker returns 409 and Podman 500.
         owner = _owner(engine, run.run_id)
         if owner is None:
             raise

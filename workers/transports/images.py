@@ -206,7 +206,7 @@ class PullProgress:
         self._sizes: dict[str, tuple[int, int]] = {}
         self._layers: set[str] = set()
         self._complete: set[str] = set()
-        # The caller has reported the begin.
+        # The caller has reported the start.
         self._said, self._said_at = self.text(), -TELL_EVERY_SECONDS
 
     def take(self, line: Mapping[str, Any], now: float) -> str:

@@ -11,8 +11,8 @@ from tessera.wire import Fields
 from workers.transports import replies
 from workers.transports.base import PrepareError, RefusedError
 
-# Constant text, run by python3 on the node. Variable input comes on stdin: a line with size and
-# hash, then the bytes. It is enclosed in single quotes, so it has none.
+# Constant text, run by python3 on the node. It contains no single quotes, since they enclose it.
+# Variable input comes on stdin: a line with size and hash, then the bytes.
 _PROGRAM: Final = """
 import hashlib, json, os, sys, tempfile
 take = sys.stdin.buffer
@@ -38,8 +38,8 @@ print("installed")
 
 INSTALL_COMMAND: Final = f"exec python3 -I -S -c '{_PROGRAM}'"
 
-# Hashes the bytes that it then executes: they are in memory that no process can change, so
-# that neither the file nor its directory has to be out of the reach of jobs.
+# Hashes the bytes that it then executes. They are in memory that other processes cannot change, so
+# jobs may have access to the file and its directory.
 _START: Final = """
 import fcntl, hashlib, os, sys
 path, sha256 = sys.argv[1:3]

@@ -121,7 +121,7 @@ def _newest_runs(
         # Ordered by job: an index gives the jobs of a virtual cluster in this order, so the
         # database sorts nothing and stops at the last requested run.
         .order_by("-id", "-attempts__id")
-        # Read as text, which is parsed once: ended runs never change.
+        # Stored JSON is read as text and parsed once: ended runs never change.
         .annotate(
             began_text=Cast("attempts__running_at", TextField()),
             ended_text=Cast("attempts__ended_at", TextField()),

@@ -47,7 +47,8 @@ def require_editable(viewer: Viewer, edit: VcEdit, expected_version: int | None)
     """
     if isinstance(edit, CreateVc):
         viewer.require(Permission.EDIT_VC, what="virtual clusters")
-        # Names of archived virtual clusters stay reserved, and a draft does not contain them.
+        # Names of archived virtual clusters stay reserved; the edited configuration does not list
+        # them.
         if VirtualCluster.objects.unscoped().filter(name=_storable(edit.name)).exists():
             raise _duplicate(edit.name)
         return

@@ -37,8 +37,8 @@ SHORT_NAMES: Final = {
     letter: name for letter, name in {**SHORT, **_SRUN_SHORT}.items() if name in TAKE_VALUES
 }
 
-# Matches up to the end of the command, since a line may have several. Quoted signs, 2>&1 and a
-# pipe do not end a command.
+# Matches up to the end of the command, since a line may contain several. Quoted characters, 2>&1
+# and a pipe do not end a command.
 _CALL: Final = re.compile(
     r"""(?:^|[\s;&|(`!{])srun\s+"""
     r"""((?:"[^"]*"|'[^']*'|[<>]&|&>|\|&|\|(?!\|)|[^;&|])*(?:&(?!&))?)"""

@@ -114,7 +114,7 @@ def _free_quota(books: CellBooks, vc: str, leaf_type: str, size: int) -> int:
     for chain, roster in books.rosters.items():
         pool = books.pool(vc, chain)
         if pool is not None and books.topology.chains[chain].leaf_type == leaf_type:
-            # Nodes of one type may be of several sizes, and so have other levels.
+            # Nodes of one type may have several sizes, and therefore other levels.
             found.append(instances_in(roster.ledger, [pool]).get(size, 0))
     return max(found)
 
@@ -132,7 +132,7 @@ def _largest_count(most: int, starts: Callable[[int], bool], *, likely: int) -> 
         if likely == most or not starts(likely + 1):
             return likely
         low, high = likely + 1, 2 * (likely + 1)
-    # Small gangs first: they cost less, and most sizes have few free instances or none.
+    # Small gangs first: they cost less, and most sizes have few or no free instances.
     while high < most and starts(high):
         low, high = high, 2 * high
     high = min(high, most)

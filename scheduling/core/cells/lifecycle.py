@@ -40,8 +40,8 @@ def _apply(plan: PlacementPlan) -> None:
 def claim(plan: PlacementPlan, request: GangRequest) -> Gang:
     """Claim the devices of a plan with victims in the books."""
     doomed = doomed_places(plan.roster.ledger)
-    # In the order of the search: cells that a claim keeps in use must not go back with a lowered
-    # gang that was on them too, since the plan counts on them.
+    # Applied in the order of the search: if a claim uses cells, lowering another gang on them must
+    # not free them, since the plan relies on them.
     gang = _enter(plan, request)
     for other in plan.cancelled:
         cancel(other, keep_cells=True)

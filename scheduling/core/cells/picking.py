@@ -115,7 +115,7 @@ class CellPicker:
                 if holder >= 0:
                     return self._leftmost(holder, level)
             return self._cheapest(range(level, high + 1), level, item)
-        # Large sound cells are scarce now: split no more of them than without any users.
+        # Large healthy cells are scarce: do not split more of them than in an empty chain.
         for holder_level in range(level, high + 1):
             cell = self._cheapest(range(holder_level, holder_level + 1), level, item)
             if cell >= 0:

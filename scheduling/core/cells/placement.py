@@ -16,7 +16,7 @@ from scheduling.core.cells.packing import pack
 from scheduling.core.cells.picking import SCAN, CellPicker, Cost, Item, Spot, choose_devices
 from scheduling.core.cells.pool import Pool
 
-EAGER_SIZE = 4  # for at most 4 instances a trial is cheaper than counting first
+EAGER_SIZE = 4  # up to 4 instances, a trial costs less than a count
 
 
 class GuaranteedSearch:
@@ -141,7 +141,7 @@ class GuaranteedSearch:
     def _place(self, item: Item) -> Spot | None:
         """Place an item in the fullest used bin with room, otherwise in the smallest empty bin."""
         key, count = self._best_used(item)
-        # An empty bin is never better than a used one with exactly the wanted devices.
+        # An empty bin is never better than a used one with exactly the requested devices.
         if key < 0 or (count > item.size and count > self._least_empty(item.size)):
             empty = self._open_empty(item, count if key >= 0 else self.ledger.topology.node_size)
             if empty >= 0:

@@ -216,7 +216,7 @@ class PreemptionSearch:
 
     def _fewest_victims(self, lower: list[Gang]) -> list[Gang] | None:
         """Find a minimal sufficient set of victims: no victim can be left out."""
-        # The end of a gang whose devices are all claimed frees no device.
+        # If all devices of a gang are claimed, its end frees none.
         useful = [not self._is_spoken_for(gang) for gang in lower]
         if not self._fits(list(compress(lower, useful))):
             return None
@@ -257,7 +257,7 @@ class PreemptionSearch:
         victims: dict[str, Gang] = {}
         cancelled: dict[str, Gang] = {}
         lent = self.roster.ledger.opportunistic
-        # Nothing was lifted out of the books: only borrowers can be in the way.
+        # No gang was removed from the books: only opportunistic gangs can block.
         if not evicting and not any(spot.mask & lent[spot.node] for spot in spots):
             return PlacementPlan(self.roster, self.pool, spots, opened=opened)
         for spot in spots:

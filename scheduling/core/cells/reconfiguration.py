@@ -187,7 +187,8 @@ def _guaranteed_now(
     try:
         engine, _ = taken_over(spec, running, health)
     except SpecError:
-        # The specification in force does not fit (tables were edited by hand): use the leases.
+        # The leases do not fit the current specification (tables were edited by hand): use the
+        # leases.
         return frozenset(
             gang.request.group
             for gang in running

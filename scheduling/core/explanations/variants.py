@@ -89,7 +89,7 @@ def variants(job: QueuedJob, room: OwnerOptions) -> Iterator[tuple[QueuedJob, Jo
 
 def _borrowing(job: QueuedJob) -> Iterator[tuple[QueuedJob, JobChange]]:
     if job.job_class is JobClass.GUARANTEED:
-        # No pinned cell is for opportunistic jobs.
+        # Opportunistic jobs cannot use pinned cells.
         free, unpinned = _without_pins(job)
         yield (
             replace(free, job_class=JobClass.OPPORTUNISTIC, priority=OPPORTUNISTIC_PRIORITY),
@@ -211,7 +211,7 @@ def member_with(member: MemberDemand, attribute: str, value: int) -> MemberDeman
     if attribute == "count":
         return replace(member, count=value)
     share = value / member.devices
-    # Processors and memory go with the devices, or the smaller job would be refused for them.
+    # CPUs and memory shrink with the devices; otherwise the smaller job would be refused for them.
     return replace(
         member,
         devices=value,

@@ -128,7 +128,7 @@ def _log_hazard_until(left: Floats, seconds: float) -> float:
 
 
 def _seconds_at(left: Floats, wanted: Floats) -> Floats:
-    # The last bin ends everything that has not ended.
+    # All runs that have not ended yet end in the last bin.
     found: Floats = np.expm1(np.interp(wanted, left, _SCALED))
     return found
 

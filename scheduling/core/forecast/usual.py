@@ -106,7 +106,7 @@ def _ended_by(
             left *= max(0.0, 1.0 - weight / max(at_risk, weight))
             steps.append((seconds, 1.0 - left))
         at_risk -= weight
-    # The end of the longest waits is unknown: they count as over now.
+    # The end of the longest waits is unknown: they count as ended now.
     return [*steps, (marks[-1][0], 1.0)]
 
 

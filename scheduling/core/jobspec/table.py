@@ -16,7 +16,7 @@ TEXTS: Final = {"type": "object", "additionalProperties": {"type": "string"}}
 _ABSENT: Final = object()
 T = TypeVar("T")
 
-# What the same thing is called elsewhere.
+# Names of the same field in other systems.
 _ELSEWHERE: Final[Mapping[str, str]] = {
     "gpu": "devices",
     "gpus": "devices",

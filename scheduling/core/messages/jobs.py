@@ -5,7 +5,7 @@ from typing import Final
 
 from tessera.messages import Template, counted, fixed
 
-#: What a job does instead of waiting, when it starts, and what may be done about it.
+#: States of jobs that do not wait, start times, and remedies.
 JOBS: Final[Mapping[str, Template]] = {
     "profile-refused": fixed("The reported profile is not valid: %(reason)s"),
     "profile-stored": fixed("Profile of the model on %(device_type)s measured in %(seconds)s s."),
@@ -33,7 +33,7 @@ JOBS: Final[Mapping[str, Template]] = {
     "stopped-after-because": fixed("It was stopped after %(time)s: %(cause)s."),
     "succeeded": fixed("Succeeded."),
     "succeeded-after": fixed("Succeeded after %(time)s."),
-    # What may be done about a job that has failed.
+    # Remedies for a failed job.
     "clone": fixed("Clone it."),
     "clone-to-retry": fixed("Clone it to try again."),
     "clone-after-user-error": fixed(
@@ -64,7 +64,7 @@ JOBS: Final[Mapping[str, Template]] = {
 }
 
 
-#: Who acted on a job, how its processes ended, what its training reports.
+#: Events of a job: actions of users, ends of its processes, reports of its training.
 EVENTS: Final[Mapping[str, Template]] = {
     "submitted-by": fixed("%(username)s submitted it"),
     "changed-by": fixed("%(username)s changed it (%(words)s)"),
@@ -133,7 +133,7 @@ WORDS: Final[Mapping[str, Template]] = {
 }
 
 
-#: Changes of a waiting job with which it would start now.
+#: Changes of a waiting job that would start it now.
 CHANGES: Final[Mapping[str, Template]] = {
     "starts-now": fixed("%(how)s it starts now."),
     "starts-now-on-node": fixed("%(how)s it starts now; an instance stays on one node."),
@@ -157,7 +157,7 @@ CHANGES: Final[Mapping[str, Template]] = {
         "with %(n)s instance in %(role)s", "with %(n)s instances in %(role)s"
     ),
     "on-type": fixed("on devices of type %(type)s"),
-    # The smallest job that could be asked for.
+    # The smallest possible request.
     "role-of-devices": counted(
         "%(count)s × %(n)s device in %(role)s", "%(count)s × %(n)s devices in %(role)s"
     ),

@@ -116,7 +116,7 @@ PARAMETERS: Final[Mapping[str, Template]] = {
 }
 
 
-#: Why a policy of this project lets a job wait.
+#: Reasons why a policy of this project does not start a job.
 POLICIES: Final[Mapping[str, Template]] = {
     "others-first": fixed("The policy places other jobs first, and too few devices remain."),
     "nothing-left-or-lent": fixed("No free or lent devices remain."),

@@ -149,7 +149,7 @@ SUBMITS: Final[Mapping[str, Template]] = {
 }
 
 
-#: Why the cluster can never run a job.
+#: Reasons why the cluster can never run a job.
 FITTING: Final[Mapping[str, Template]] = {
     "no-virtual-cluster": fixed("Virtual cluster %(vc)s does not exist."),
     "use-one-of": fixed("Use one of %(names)s."),

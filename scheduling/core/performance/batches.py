@@ -77,7 +77,7 @@ def _equations(told: Sequence[Timed]) -> tuple[list[list[float]], list[float]]:
             ]
         )
     seconds = [1.0] * len(rows)
-    # With one size of pass only, half of its time is taken to be the same for all sizes.
+    # With a single pass size, half of its time is assumed to be constant over all sizes.
     local = sum(one.batch / (one.devices * one.accumulation) for one in told) / len(told)
     step = sum(one.seconds / one.steps for one in told) / len(told)
     rows.append([_WEAK / step, -_WEAK * local / step, 0.0, 0.0, 0.0, 0.0])

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # its parts are loaded when a curve is fitted, not when the portal starts
+import scipy  # imported at the first fit of a curve, not at the start of the portal
 
 Floats = npt.NDArray[np.float64]
 
@@ -121,7 +121,7 @@ def _curve(points: tuple[tuple[float, float], ...]) -> LossCurve | None:
 
 def _fit_above(steps: Floats, losses: Floats, floor: float) -> LossCurve | None:
     above = losses - floor
-    # The inverse magnifies errors where the loss is small; weights take that back.
+    # The inverse magnifies errors where the loss is small; the weights compensate for this.
     weights = above**2
     columns = np.column_stack((steps, np.ones(len(steps)))) * weights[:, None]
     (slope, offset), _ = scipy.optimize.nnls(columns, weights / above)

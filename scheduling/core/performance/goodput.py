@@ -123,7 +123,7 @@ def candidates(limits: BatchLimits, devices: int) -> Candidates:
     local = np.geomspace(low, float(limits.largest), _SAMPLES) / devices
     accumulation = np.ceil(local / limits.local_max - _ROUNDING) - 1
     if devices == 1:
-        # One gradient alone has no information on the noise that a larger batch would average out.
+        # A single gradient has no information on the noise that a larger batch would average out.
         larger = local > limits.initial + _ROUNDING
         accumulation = np.where(larger, np.maximum(accumulation, 1), accumulation)
     batch = np.ceil(local / (accumulation + 1) - _ROUNDING)

@@ -55,7 +55,7 @@ def relative_speeds(histories: Iterable[Sequence[RunObservation]]) -> Mapping[st
         weight = len(found) ** 0.5
         rows[row, [kinds.index(kind) for kind in pair]] = weight, -weight
         told[row] = weight * np.median(found)
-    # Of the many solutions the shortest: types that are not connected have a mean of their own.
+    # Least squares return the shortest solution: each group of connected types has its own mean.
     speeds, *_ = np.linalg.lstsq(rows, told, rcond=None)
     return {kind: exp(value) for kind, value in zip(kinds, speeds.tolist(), strict=True)}
 
@@ -248,7 +248,7 @@ def _fitted(seen: tuple[RunObservation, ...], batch: float) -> tuple[float, floa
     """
     ones = xx = x1 = y1 = xy = 0.0
     for run in seen:
-        weight = _work(run, batch) / run.seconds  # one over the seconds of a step
+        weight = _work(run, batch) / run.seconds  # steps per second
         part = weight / run.devices
         ones += weight * weight
         x1 += weight * part

@@ -159,7 +159,9 @@ def _waits(
     end = min(export.until, job.withdrawn if job.withdrawn is not None else export.until)
     own = job.runs[0].start if job.runs else end
     private = end if private_start is None else private_start
-    if not export.audits(job):  # evicted, and older than the span: it has no private wait
+    if not export.audits(
+        job
+    ):  # It was evicted and is older than the span, so it has no private wait.
         private = own
     return max(0.0, own - job.eligible), max(0.0, private - job.eligible)
 

@@ -105,7 +105,7 @@ class SimulatedCluster:
         limit: TimeLimit = nullcontext,
         make: MakePolicy = make_policy,
     ) -> None:
-        # Ports return with the jobs that end, and run out so rarely that they are not counted.
+        # Ports are not counted: jobs return them at their end, and they rarely run out.
         self._base = replace(snapshot, ports_left=None)
         self._settings = settings or SimulationSettings()
         self._limit, self._make = limit, make

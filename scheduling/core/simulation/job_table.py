@@ -290,7 +290,7 @@ class JobTable:
     def _rate(self, job: QueuedJob) -> float:
         """Return the speed of a job on the devices that it has just got."""
         self._shapes.pop(job.id, None)
-        if self._speedup is proportional:  # it needs no types and nodes, which take time to find
+        if self._speedup is proportional:  # no types and nodes, which take time to find
             shape = HeldShape(types=(), nodes=0, devices=self.holding[job.id].devices)
         else:
             shape = self._shape(job.id)

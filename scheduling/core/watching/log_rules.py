@@ -36,7 +36,8 @@ class LogRuleSpec:
     action: LogAction
 
 
-# A pattern also matches inside words: those below begin and end at word boundaries, and require
+# A pattern also matches inside words. The patterns below use word boundaries and require the texts
+# that
 # the drivers and libraries write, so that prose, counts of nothing and settings do not match.
 DEFAULT_RULES: Final = (
     LogRuleSpec(

@@ -18,10 +18,10 @@ from scheduling.core.workloads.traces import (
 _GAVEL: Final = ("simulation_throughputs.json", "physical_cluster_throughputs.json")
 _CRIUS: Final = "prof_database.json"
 _CRIUS_KEY: Final = re.compile(r"(\d{1,4})_([A-Za-z0-9-]+)_\1_n_(\d{1,4})_d")
-#: Stands in Crius' table for a measurement that failed.
+#: Value in Crius' table for a failed measurement.
 _FAILED: Final = -1.0
 _GAVEL_KEY: Final = re.compile(r"\('(?P<name>.+)', (?P<scale>\d+)\)")
-#: Ends the names of types whose devices are on more nodes than are needed.
+#: Suffix of types whose devices are on more nodes than necessary.
 _GAVEL_SPREAD: Final = "_unconsolidated"
 #: Seconds of a job at its requested size, by device type.
 Seconds: TypeAlias = Mapping[str, float]

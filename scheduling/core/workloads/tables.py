@@ -10,7 +10,7 @@ from typing import Final
 
 from scheduling.core.workloads.traces import Trace, TraceError, TraceJob
 
-#: A gang of more devices than any cluster has is a slip of the pen.
+#: A gang with more devices than any cluster has is a typing error.
 MOST_DEVICES: Final = 1_000_000
 #: Seconds; in larger values sums of times are no longer exact to the microsecond.
 MOST_SECONDS: Final = 1e10

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from scheduling.core.policy_interface import Kind, Scale
 
-#: The text of a file by its path below the profiles' directory; None: no such file.
+#: Returns the text of a file by its path below the profiles' directory; None if it does not exist.
 FileReader: TypeAlias = Callable[[str], str | None]
 
 

@@ -118,7 +118,7 @@ def plan_job(
         InvalidJobError: the document is not well formed, or contains an unknown name.
         ForbiddenError: the viewer may not submit the job.
     """
-    # For advice; checking one node first would cost one more query.
+    # Only for advice; checking one node first would cost one more query.
     submit_context.types.count_first()
     try:
         draft = check_draft(document=document, viewer=viewer, submit_context=submit_context)
@@ -131,7 +131,7 @@ def plan_job(
         fault: FieldError | None = error.errors[0]
     else:
         fault = None
-    # If the job is not a gang, the first instance decides the start.
+    # If the job is not a gang, the start of its first instance counts.
     draft = parts_of_draft(draft)[0]
     standing = standing_now(config=config, now=now)
     job = _pretended(draft, viewer, standing.snapshot)

@@ -28,7 +28,7 @@ from scheduling.management.simulations import (
     what_it_saw,
 )
 
-#: Before the name of a rule; in 1e+3 it is none.
+#: The plus sign before the name of a rule, but not that of 1e+3.
 _RULES: Final = re.compile(r"\+(?=[a-z])")
 _TABLE = ("avg_jct_h", "p99_jct_h", "makespan_h", "worst_ftf")
 

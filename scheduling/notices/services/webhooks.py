@@ -143,7 +143,7 @@ def update_hook(
         # A new URL also gets job events, so the token needs the right to see them.
         _require_job_events(viewer, values.get("events", hook.events if "url" in values else ()))
         if values.get("url") == hook.url:
-            values.pop("url")  # each delivery checks a URL that was allowed before
+            values.pop("url")  # each delivery checks the URL again
         InvalidError.raise_if(_faults(values, hook.tenant_id, networks))
         if "events" in values:
             values["events"] = sorted(set(values["events"]))

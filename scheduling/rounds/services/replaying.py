@@ -64,7 +64,7 @@ def _replay(row: Round, data_dir: Path) -> RoundReplay:
         return RoundReplay(number=row.number, unreadable=str(error))
     version = int(document.get("decision_version", _FIRST_VERSION))
     result = replay_round(snapshot, stored)
-    # Fields of values are in declaration order, those of a document are sorted.
+    # Fields of values are in declaration order; fields of a document are sorted.
     decided = orjson.loads(canonical_json(result))
     if canonical_json(decided) == canonical_json(document["result"]):
         return RoundReplay(number=row.number, version=version)

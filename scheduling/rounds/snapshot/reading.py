@@ -216,7 +216,7 @@ def _nodes(using: str) -> list[tuple[Any, ...]]:
         .filter(removed_at=None)
         .annotate(
             open_tenancy=FilteredRelation("tenancies", condition=Q(tenancies__reset_at=None)),
-            # As text: almost all are empty, and equal ones are parsed once.
+            # Read as text: almost all are empty, and equal texts are parsed once.
             dedicated_text=Cast("dedicated_to", TextField()),
         )
         .order_by("name")

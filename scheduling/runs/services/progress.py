@@ -129,7 +129,7 @@ def record_training_events(
             note = Note(attempt=attempt, text=text, detail=dict(facts))
             record_job_event(job_id=job_id, kind=kind, now=now, note=note)
             has_saved |= kind == CHECKPOINT
-    if has_saved:  # less work is at risk now, and rounds choose victims by it
+    if has_saved:  # less work is at risk now; rounds choose victims by the work at risk
         running = Job.objects.unscoped().filter(pk=job_id, attempts_made=attempt)
         running.update(saved_at=now)
 

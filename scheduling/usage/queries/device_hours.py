@@ -98,8 +98,8 @@ def leases_since(instant: datetime, *, now: datetime) -> QuerySet[Lease]:
         output_field=DurationField(),
     )
     return (
-        # Almost every lease was taken before now. The expression prevents a scan of the index by
-        # start, so that the database uses the index by end.
+        # Almost every lease began in the past, so an index scan by start would read all of them.
+        # The expression makes the database use the index by end.
         Lease.objects.alias(begun=Coalesce(F("taken_at"), until))
         .filter(
             Q(released_at=None) | Q(released_at__gt=instant), kind=LeaseKind.USING, begun__lt=until

@@ -59,7 +59,7 @@ def run_and_exit(command: Callable[[], Any]) -> None:
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)
     except BrokenPipeError:
-        # Whoever read our output has gone (`| head`); nothing is left to be said.
+        # The reader of the output has exited (`| head`); a message would have no reader.
         sys.stderr.close()
         sys.exit(Exit.OK)
 
@@ -86,7 +86,7 @@ def _explain_refusal(error: ApiError, console: Console) -> Exit:
         if found.remedy:
             console.print(f"    [green]→[/] {escape(found.remedy)}")
     if error.status == 401:
-        # The address too: a login without it goes where the last one went.
+        # The URL is stored, too: a later login without one uses it.
         where = f"--url {shlex.quote(error.url)} " if error.url else ""
         console.print(f"Sign in with `tessera {escape(where)}login`, or set TESSERA_TOKEN.")
     return _OF_STATUS.get(error.status, Exit.REFUSED)

@@ -39,7 +39,7 @@ _PENDING: Final = {"steps": "remedies", "eta": "start estimate"}
 class CommandOrFile(TyperCommand):
     """A command that records whether its arguments followed ``--`` and are therefore no file."""
 
-    # Any: older versions of typer take click's context, newer ones their own.
+    # Any: older versions of typer use click's context, newer versions have their own.
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Record the separator ``--``; the parser drops it."""
         if "--" in args:

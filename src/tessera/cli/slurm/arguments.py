@@ -111,7 +111,7 @@ def _jobs_of_tasks(client: Client, array: int, tasks: Sequence[int]) -> list[int
         ending = str(row["name"]).rpartition(" ")[2]
         if not (ending.isascii() and ending.isdecimal() and int(ending) in left):
             continue
-        # Other arrays may have the same name: the job itself knows whose task it is.
+        # Other arrays may have the same name; the job contains the ID of its array.
         env = _environment(client.get(f"jobs/{row['id']}/"))
         if (env.get(_ARRAY), env.get(_TASK)) == (str(array), str(int(ending))):
             found[int(ending)] = int(row["id"])
@@ -151,7 +151,7 @@ def _seconds(value: object) -> float:
 
 
 def _state(row: Row) -> int:
-    # Those that wait first, as Slurm counts its states.
+    # Waiting jobs first, in the order of Slurm's states.
     return list(STATES).index(row["state"]) if row["state"] in STATES else len(STATES)
 
 

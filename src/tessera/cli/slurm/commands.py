@@ -49,7 +49,7 @@ def _is_ours(file: Path) -> bool:
 
 
 def _write(file: Path) -> None:
-    # -P: a directory in which somebody works may hold a folder `tessera`.
+    # -P: the current directory of the user may contain a folder `tessera`.
     program = shlex.join([sys.executable, "-P", "-m", "tessera.cli", "slurm", file.name])
     partial = file.with_name(f".{file.name}.{os.getpid()}")
     partial.write_text(f'#!/bin/sh\n{_MARK}\nexec {program} "$@"\n')

@@ -66,7 +66,7 @@ def document(command: str, key: str, rows: Sequence[Row], warnings: Sequence[str
         "errors": [],
         "warnings": [{"description": text, "source": command} for text in warnings],
     }
-    # In ASCII, so that no name or reason can move a terminal's cursor.
+    # ASCII only, so that names and reasons cannot move the cursor of a terminal.
     return json.dumps(body, indent=2)
 
 

@@ -268,7 +268,7 @@ def _jobs(
         ended_since=since and since.isoformat(),
         submitted_until=until and until.isoformat(),
     ):
-        # A task of an array is one by the name of its script, too.
+        # A task of an array also has the name of its script.
         array = (row.get("labels") or {}).get(ARRAY)
         if (not name or names & {row["name"], array}) and _is_within(row, span):
             yield dict(row)

@@ -99,7 +99,7 @@ def read_node_states(text: str) -> frozenset[str]:
     """
     by_word = {short: {short} for short in LONG_NODE_STATES}
     by_word |= {long: {short} for short, long in LONG_NODE_STATES.items()}
-    # In Slurm, too, drain means both, and drained and draining one each.
+    # As in Slurm, `drain` selects both states; `drained` and `draining` select one each.
     by_word["drain"] = {"drain", "drng"}
     wanted = [word.strip().lower() for word in text.split(",") if word.strip()]
     for word in wanted:
@@ -142,7 +142,7 @@ def read_moment(text: str, now: datetime) -> datetime:
             return now - timedelta(seconds=int(match[1] or 0) * _UNITS[match[2] or "second"])
         found = datetime.fromisoformat(text)
         return found if found.tzinfo else found.astimezone()
-    except (ValueError, OverflowError):  # a number of weeks before the year 1
+    except (ValueError, OverflowError):  # so many weeks would be before the year 1
         raise UsageError(
             f"{text[:40]} is not a valid time: use 2026-03-01T08:00 or now-2days"
         ) from None
