@@ -41,7 +41,7 @@ LOOK_SECONDS: Final = 2.0
 ROUND_SECONDS: Final = 5.0
 BEAT_DUTY: Final = "beat"
 WORKER_KINDS: Final = frozenset({"rounds", "default"})
-"""Workers that beat here, by the part of their name before the @."""
+"""Kinds of workers whose heartbeats this module writes, by the part of their name before the @."""
 
 
 def run_directly() -> None:
@@ -53,7 +53,7 @@ def run_directly() -> None:
 class MissedRounds:
     """Runs a round in its own thread if the newest round is too old.
 
-    A second runner does no harm: round numbers are unique, so only one commit succeeds.
+    Two concurrent runs are harmless: round numbers are unique, so only one commit succeeds.
     """
 
     def __init__(
@@ -154,9 +154,9 @@ class HeartbeatWriter:
 
 
 class HeartbeatScheduler(Scheduler):
-    """Celery beat that sends periodic tasks only while this process holds the lease of that duty.
+    """Celery beat that sends periodic tasks only while this process holds the lease of this duty.
 
-    The lease stores the last send time of each entry, so that its next holder sends none too
+    The lease stores the last send time of each entry, so that its next holder sends no entry too
     early. While the broker is unreachable, nothing is sent, and missed rounds run in this process.
     """
 
@@ -201,7 +201,7 @@ class HeartbeatScheduler(Scheduler):
         return self._duty.hold(self._sent, begin=self._begin)
 
     def _begin(self, sent: Mapping[str, Any]) -> None:
-        """Continue with the send times of the last holder of the duty."""
+        """Resume with the send times of the last holder of the duty."""
         logger.info("this process sends periodic tasks from now on")
         for name, moment in sent.items():
             entry = self.schedule.get(name)

@@ -1,6 +1,6 @@
 """Subjects and texts of mails in the language and time zone of the reader.
 
-Without a choice, the reader gets English and UTC.
+The defaults are English and UTC.
 """
 
 from collections.abc import Mapping
@@ -80,6 +80,6 @@ def _text(body: Mapping[str, Any]) -> str:
 
 
 def _fact(name: str, value: object) -> str:
-    """Return a line ``name: value``; of the values, only states are translated."""
+    """Return a line ``name: value``; only values that are states are translated."""
     shown = translated(value) if name == "state" else value
     return _("%(name)s: %(state)s") % {"name": translated(name.replace("_", " ")), "state": shown}

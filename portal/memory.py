@@ -7,11 +7,11 @@ from django.db import close_old_connections, connections
 
 KEPT_SECONDS: Final = 60
 THRESHOLDS: Final = (20_000, 10, 20)
-"""A page of a large cluster makes some ten thousand values that are in no cycle."""
+"""A page of a large cluster creates about 10,000 objects without reference cycles."""
 
 
 def settle(**_: Any) -> None:
-    """Exclude the objects that exist after the start from later garbage collections.
+    """Exclude the objects that exist after startup from later garbage collections.
 
     Modules, models and templates stay until the process ends. Collecting them again slows down
     some requests, and it unshares memory pages with forked children.

@@ -35,8 +35,8 @@ class BodyLimits:
     Attributes:
         upload: limit of a form, which may contain an archive and the text of a job.
         other: limit of any other body; parsers report their smaller limits with line and column.
-        discarded: limit of the rest of a body that is too large, which is dropped. A client
-            does not read a response while it sends; beyond this limit its connection is closed.
+        discarded: limit of the rest of a body that is too large, which is dropped. Clients do not
+            read a response while they send; beyond this limit the connection is closed.
     """
 
     upload: int = MOST_BYTES + 2 * MAX_BODY_BYTES
@@ -58,7 +58,7 @@ def behind_proxies(application: Any, settings: TesseraSettings) -> Any:
 
     ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are read only from ``TESSERA_TRUSTED_PROXIES``:
     other callers could choose the address under which wrong passwords are counted. With
-    ``TESSERA_HTTPS=1`` every request counts as HTTPS, whatever the proxy sends.
+    ``TESSERA_HTTPS=1``, every request counts as HTTPS, regardless of the headers of the proxy.
     """
 
     async def secure(scope: dict[str, Any], receive: Any, send: Any) -> None:

@@ -1,4 +1,4 @@
-"""Periodic tasks that span packages, and the configured retention."""
+"""Periodic tasks that concern several packages, and the configured retention."""
 
 import logging
 from collections.abc import Mapping

@@ -107,7 +107,7 @@ def refuse_size(size: int, most: int, *, field: str) -> NoReturn:
 
 
 def _most_bytes(media_type: str, parser_context: Any) -> int:
-    """Return the size limit in bytes: lower for YAML, lowest where one job is expected."""
+    """Return the size limit in bytes: lower for YAML, lowest for the YAML of a single job."""
     if media_type == StrictJSONParser.media_type:
         return MAX_BODY_BYTES
     view = (parser_context or {}).get("view")

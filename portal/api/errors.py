@@ -69,7 +69,7 @@ def _sayable(found: Any) -> Any:
 
 
 def plain_problem(code: str, title: str, status_code: int, remedy: str = "") -> JsonResponse:
-    """Return a problem response outside of a REST framework view."""
+    """Return a problem response for code outside REST framework views."""
     errors = [{"field": "", "value": None, "message": f"{title}.", "remedy": remedy}]
     return JsonResponse(
         problem(code, title, status_code, errors), status=status_code, content_type=PROBLEM

@@ -64,7 +64,7 @@ _AUDIT_FILTERS: Final = (
 
 
 class CsvRenderer(BaseRenderer):
-    """Renderer that makes content negotiation accept ``text/csv``; problems stay JSON."""
+    """Renderer that makes content negotiation accept ``text/csv``; problems are JSON."""
 
     media_type = MEDIA_TYPE
     format = "csv"

@@ -74,7 +74,7 @@ _NAMED: Final[Mapping[str, str]] = {
 
 
 class NoJobError(NotFoundError):
-    """No job of this name is visible to the caller."""
+    """The caller has no access to a job of this name."""
 
     code = "no-job"
 
@@ -86,7 +86,7 @@ class NoJobConfigError(NotFoundError):
 
 
 class NoVirtualClusterError(NotFoundError):
-    """No virtual cluster of this name is visible to the caller."""
+    """The caller has no access to a virtual cluster of this name."""
 
     code = "no-virtual-cluster"
 

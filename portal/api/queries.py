@@ -100,7 +100,7 @@ class Query:
         self.given = given
 
     def text(self, name: str, default: str = "") -> str:
-        """Return a text; a repeated parameter has its last value."""
+        """Return a text parameter; of a repeated one, the last value counts."""
         return self.given.get(name) or default
 
     def many(self, name: str) -> frozenset[str]:

@@ -38,7 +38,7 @@ T = TypeVar("T")
 class KnownFormats(DefaultContentNegotiation):
     """Content negotiation that treats an unknown ``format`` as an ordinary parameter.
 
-    REST framework returns 404 for an unknown value, also where an address has no ``format``.
+    REST framework returns 404 for an unknown value, even for addresses without a ``format``.
     """
 
     def filter_renderers(

@@ -27,7 +27,7 @@ def has_broker() -> bool:
 
 
 def broker_responds() -> bool:
-    """Return whether the broker is reachable; True where none is configured."""
+    """Return whether the broker is reachable; True if none is configured."""
     if not has_broker():
         return True
     try:
@@ -168,13 +168,13 @@ class LocalKeys:
         return entry[0] if entry else ""
 
     def seconds_left(self, key: str) -> float:
-        """Measure by the clock of this object."""
+        """Return the remaining lifetime of a key by the clock of this object."""
         with self._lock:
             entry = self._entry(key)
         return entry[1] - self._clock() if entry else 0.0
 
     def increment(self, key: str) -> None:
-        """Add 1; the value does not expire."""
+        """Increment a counter, which does not expire."""
         with self._lock:
             entry = self._entry(key)
             self._entries[key] = (str(int(entry[0] if entry else 0) + 1), float("inf"))

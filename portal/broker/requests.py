@@ -120,8 +120,8 @@ class BrokerRoundRequests:
     def _claim(self, cause: str) -> float | None:
         """Return the seconds until the round for this cause is due; None if already requested.
 
-        One command claims a round and stores whether it is delayed: between two commands another
-        process would take a delayed round for one that is due at once, and wait with it. If two
+        One command claims a round and stores whether it is delayed. Between two commands, another
+        process would mistake a delayed round for an immediate one and wait with it. If two
         end a delay at the same instant, both request a round, and the later one is overtaken.
         """
         rest = self._keys.seconds_left(REST_KEY) if cause == NEW_JOBS else 0.0
@@ -176,13 +176,13 @@ class BrokerEstimateRequests:
                 self._send(EstimateMessage(new_waits=False, expires=ALL_SECONDS))
 
     def rest(self, seconds: float) -> None:
-        """Set both keys for this time, at least as long as a request would."""
+        """Suppress requests for this time, at least as long as a request would."""
         with tolerated("estimates may be requested while others are being computed"):
             for key, least in ((ALL_KEY, ALL_SECONDS), (QUIET_KEY, QUIET_SECONDS)):
                 self._keys.put(key, "1", seconds=max(least, seconds))
 
     def request_new_waits(self) -> None:
-        """Send a message that is due after the rest interval."""
+        """Send a message that is due when the suppression ends."""
         with tolerated("new waiting jobs are estimated together with all others"):
             rest = self._keys.seconds_left(NEW_WAITS_REST_KEY)
             until = math.ceil(rest) + NEW_WAITS_SECONDS
@@ -192,7 +192,7 @@ class BrokerEstimateRequests:
                 self._send(EstimateMessage(new_waits=True, countdown=rest, expires=until))
 
     def begin_new_waits(self) -> None:
-        """Store for at most a minute that a worker has started."""
+        """Record that a worker has started; the record expires after at most a minute."""
         with tolerated("two workers may estimate new waiting jobs at the same time"):
             self._keys.put(NEW_WAITS_GOING_KEY, "1", seconds=NEW_WAITS_SECONDS)
             self._keys.delete(NEW_WAITS_WANTED_KEY)

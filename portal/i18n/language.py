@@ -9,7 +9,7 @@ SOURCE: Final = "en"
 
 
 class SourceTranslation(trans_real.DjangoTranslation):
-    """English messages are their own translation.
+    """Returns English messages unchanged.
 
     Django would search its English catalogs, which are empty, one by one for each message.
     """

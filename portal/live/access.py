@@ -35,7 +35,7 @@ class OwnOrigin(OriginValidator):  # type: ignore[misc] # Channels has no types
         super().__init__(application, list(trusted))
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
-        """Accept a socket of a trusted origin, or one without origin but without its cookies."""
+        """Accept a socket of a trusted origin; without an origin, ignore its cookies."""
         headers = dict(scope["headers"])
         if b"origin" not in headers:
             kept = [(name, value) for name, value in scope["headers"] if name != b"cookie"]

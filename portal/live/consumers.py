@@ -43,8 +43,8 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
     ``{unsubscribe: [...]}`` ends a subscription; ``confirm: true`` confirms one. Messages of whole
     pages also have ``pace``: seconds over which clients spread their fetches.
 
-    A slow client gets the newest message of each topic and misses those in between; it delays no
-    other client. Rights are checked again every ``look_again_seconds`` (revoked token, ended
+    A slow client gets only the newest message of each topic and does not delay other clients.
+    Rights are checked again every ``look_again_seconds`` (revoked token, ended
     membership). A socket without a session or token is closed after ``sign_in_seconds``. An
     unrequested ``confirmed`` means that messages may be lost and the client must fetch again.
     """
@@ -63,7 +63,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         self.tasks: list[asyncio.Task[None]] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one socket, and release everything, however it ends.
+        """Serve one socket, and release its resources at any kind of end.
 
         A broken socket during a send, or a database error, ends it without a disconnect message.
         """
@@ -167,7 +167,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
                 await self.close(CLOSE_UNAUTHORISED)
 
     async def _look_again(self) -> None:
-        """Check the rights to all subscribed topics again from time to time."""
+        """Check the rights to all subscribed topics again at intervals."""
         with suppress(asyncio.CancelledError):
             while True:
                 # The random delay spreads the checks of clients that reconnect together after a

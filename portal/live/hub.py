@@ -215,7 +215,7 @@ class Hub:
             self._send(group, self._newest[group])
 
     def _values(self, group: str) -> dict[str, int]:
-        """Return the values that pages show at once, without a fetch."""
+        """Return the values that pages show immediately, without a fetch."""
         if group != overview_group() or self._in_use is None:
             return {}
         return {"in_use": self._in_use}

@@ -2,7 +2,7 @@
 
 A thread with its own event loop owns the channel layer of this process. Whole-page topics are
 paced (the newest message of a topic wins, at most four a second); jobs and logs go out at once.
-Messages that cannot be sent are dropped: the socket is a hint, and pages fetch again.
+Messages that cannot be sent are dropped: they are hints, and pages fetch the state again.
 """
 
 import asyncio

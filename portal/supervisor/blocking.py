@@ -1,7 +1,8 @@
-"""Detection of a child that hangs inside a write and blocks the database.
+"""Detection of a child that hangs during a write and blocks the database.
 
 SQLite has one writer at a time. A process that is stopped, or hangs, in its transaction blocks all
-others, including their heartbeats. Missing heartbeats then identify no process; the lock does.
+others, including their heartbeats. Missing heartbeats then do not identify the process; the lock
+does.
 """
 
 import os
@@ -24,7 +25,7 @@ FindHolders = Callable[[], Collection[int]]
 
 
 class BlockWatch:
-    """Records since when the same process groups have blocked writes of this process.
+    """Records how long the same process groups have blocked writes of this process.
 
     The thread that writes heartbeats updates it; the thread that supervises children reads it.
     """

@@ -99,7 +99,7 @@ class Child:
         self.wanted = True
 
     def look(self) -> str:
-        """Start the process if it is due, kill it if its time is over, or handle its end.
+        """Start the process if it is due, kill it after its time limit, or handle its exit.
 
         Returns:
             A line for the console, or an empty string.

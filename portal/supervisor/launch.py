@@ -2,8 +2,8 @@
 
 python -I -S launch.py SUPERVISOR_PID PROGRAM [ARGUMENT ...]
 
-For speed, it uses the standard library only. On Linux, it requests a TERM for the time when the
-supervisor dies, checks that the supervisor still runs, and replaces itself by the program.
+For speed, it uses the standard library only. On Linux, it requests a TERM signal at the death of
+the supervisor, checks that the supervisor still runs, and replaces itself by the program.
 """
 
 import ctypes

@@ -12,7 +12,7 @@ from portal.supervisor.options import ROOT
 STAGE_FACES, STAGE_WORKERS, STAGE_NODES, STAGE_BROKER = range(4)
 NODE_THREADS = 4
 DEFAULT_THREADS = 3
-"""Includes one thread that may wait for slow receivers, and one for the rest."""
+"""One thread may wait for slow receivers of notifications; the others run the remaining tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ def find_redis() -> str:
 def redis_command(binary: str, folder: Path, unix_socket: Path) -> list[str]:
     """Return the command of a Redis that listens only on the socket and stores nothing on disk.
 
-    Losing the memory of Redis loses no data: directives are rows, and messages only save time.
+    A loss of Redis' memory loses no data: directives are rows, and messages only save time.
     """
     return [
         binary,

@@ -212,7 +212,7 @@ def _explain(error: StartupError, data: DataDir) -> None:
 
 @contextmanager
 def _only_supervisor(data: DataDir) -> Iterator[None]:
-    """Hold the lock of the data directory.
+    """Hold the lock of the data directory inside the block.
 
     Raises:
         StartupError: another supervisor holds it.

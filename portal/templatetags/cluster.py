@@ -27,7 +27,7 @@ register = template.Library()
 
 @register.simple_tag
 def page_url(name: str, *args: object) -> str:
-    """Return the address of a named page; empty where it does not exist."""
+    """Return the address of a named page; empty if it does not exist."""
     return address(name, *args)
 
 

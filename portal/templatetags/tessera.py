@@ -138,7 +138,7 @@ def gpu_hours(value: float | None) -> str:
 
 @register.filter
 def in_textarea(value: object) -> str:
-    """Return the content of a ``<textarea>`` after a line break; HTML drops the first one."""
+    """Return the content of a ``<textarea>`` with a line break in front, which HTML drops."""
     return f"\n{value}"
 
 
@@ -182,7 +182,7 @@ def estimate_bar(p10: float | None, p50: float | None, p90: float | None) -> dic
 
 @register.inclusion_tag("components/_sparkline.html")
 def sparkline(values: Sequence[float | None], width: int = 64, height: int = 26) -> dict[str, Any]:
-    """Draw a trend with its gaps; nothing for fewer than two values."""
+    """Draw a trend with gaps; render nothing for fewer than two values."""
     lines = bars.sparkline(values, width=width, height=height)
     return {"lines": lines, "width": width, "height": height}
 

@@ -1,4 +1,4 @@
-"""Announcements: the dismissible banner for everybody, and the page of its editors."""
+"""Announcements: the dismissible banner, and the page of its editors."""
 
 from functools import partial
 from typing import Any, Final

@@ -149,7 +149,7 @@ def _kind(described: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 
 
 def _resolved(described: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the object behind a reference; of alternatives the first object."""
+    """Resolve a reference to an object; of several alternatives, return the first object."""
     choice = described.get("anyOf", ())
     objects = [option for option in choice if "$ref" in option]
     if objects:
@@ -163,7 +163,7 @@ def _resolved(described: Mapping[str, Any], schema: Mapping[str, Any]) -> Mappin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One action; ``cli`` or ``rest`` is empty where only the other exists."""
+    """One action; ``cli`` or ``rest`` is empty if only the other exists."""
 
     summary: str
     rest: str = ""

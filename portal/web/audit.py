@@ -36,7 +36,7 @@ OBJECTS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldChange:
-    """Old and new value of one field; None where it is missing."""
+    """Old and new value of one field; None if it is missing."""
 
     name: str
     before: str | None

@@ -222,9 +222,9 @@ def cells_in_words(count: int, device_type: str, level: str) -> str:
 
 
 def day_figure(points: Sequence[DayPoint]) -> dict[str, Any]:
-    """Build the figure in percent with its sentence; without traces if nothing is known.
+    """Build the figure in percent with its sentence; without data, it has no traces.
 
-    Unknown time at the start is omitted, so that a young cluster fills its chart.
+    Leading points without data are omitted, so that the data of a new cluster fills the chart.
     """
     points = _since_known(points)
     # A line needs two points; a marker shows a single one.

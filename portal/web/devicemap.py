@@ -1,8 +1,8 @@
 """The device map: cell trees and running jobs become rows of tiles and a table.
 
-A device is drawn as part of its cell. Neighbours become one tile only where they are one whole
-cell: one allocation that fills the cell, or a cell that is free as a whole. Two free devices of
-different cells remain two tiles, which shows fragmentation (design, section 4).
+A device is drawn as part of its cell. Neighbours become one tile only if they are one complete
+cell: an allocation that fills the cell, or a free cell. Two free devices of different cells are
+two tiles, which shows fragmentation (design, section 4).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -106,7 +106,7 @@ def draw_node(node: MapNode, *, tenants: Sequence[str], in_words: bool) -> Drawn
 
 
 def map_of(nodes: Sequence[DrawnNode], *, colour: str) -> DeviceMap:
-    """Combine drawn nodes to a map, in order of display."""
+    """Combine drawn nodes into a map, in order of display."""
     racks: dict[str, list[DrawnNode]] = {}
     tenants: dict[str, int] = {}
     kinds: dict[str, None] = {}
@@ -318,7 +318,7 @@ def _occupied_tile(
 
 
 def _job_category(job_id: int | None) -> int | None:
-    """Return categories by order of creation, so that a job's colour stays when others end."""
+    """Return categories by order of creation: the end of other jobs changes no colour."""
     return None if job_id is None else (job_id - 1) % CATEGORIES + 1
 
 

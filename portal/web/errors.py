@@ -24,7 +24,7 @@ def bad_request(request: HttpRequest, exception: Exception | None = None) -> Htt
 
 
 def unreadable(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    """Return 400 before sender and host of the request are known."""
+    """Return 400 before user and host of the request are known."""
     if request.path.startswith("/api/"):
         is_host = isinstance(exception, DisallowedHost)
         remedy = "Use a host name listed in TESSERA_ALLOWED_HOSTS." if is_host else ""

@@ -75,7 +75,7 @@ def put_faults(
         fields: the form's name for a field of the service where the two differ.
 
     Raises:
-        ForbiddenError: ``error`` is a ForbiddenError, which no other value would avoid.
+        ForbiddenError: ``error`` is a ForbiddenError, which other input cannot avoid.
     """
     if isinstance(error, ForbiddenError):
         raise error
@@ -106,7 +106,7 @@ def error_text(error: DomainError) -> str:
 
 
 def shown_version(text: str) -> int | None:
-    """Return the version of a posted form; None if missing; an invalid one matches none."""
+    """Return the version of a posted form; None if missing. An invalid version matches no row."""
     if not text:
         return None
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1

@@ -1,4 +1,4 @@
-"""Values for the frame around a page; the view sets them, nothing is queried here."""
+"""Values for the frame around a page, set by the view; this module runs no queries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ ATTRIBUTE: Final = "tessera_frame"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """Facts for the frame; missing ones are omitted.
+    """Facts for the frame of a page.
 
     Attributes:
         scope: tenant or role next to the user's name.

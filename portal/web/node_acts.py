@@ -35,7 +35,7 @@ class Act:
         word: label of the button.
         summary: effect.
         needs_reason: a reason must be given.
-        done: text of the toast.
+        done: text of the confirmation.
         act: the service.
     """
 

@@ -65,7 +65,7 @@ class AddForm(AddressForm):
 
 
 KINDS: Final = {"writable": ":rw", "checkpoints": ":checkpoints"}
-"""Suffixes of visible paths that are not just read."""
+"""Suffixes of visible paths that are not read-only."""
 
 
 class EditForm(AddressForm):
@@ -187,7 +187,7 @@ def edit(asked: PageRequest, node_id: int) -> HttpResponseBase:
 
 
 def _key_shown(form: AddForm) -> str:
-    """Return the current host key of the node; faults go into the form."""
+    """Return the current host key of the node; errors are added to the form."""
     values = form.cleaned_data
     fields = ("name", "host", "port", "user", "labels")
     faults = node_faults({name: values[name] for name in fields})

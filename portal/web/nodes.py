@@ -1,4 +1,4 @@
-"""Nodes: the list, and one node with the reports of each side."""
+"""Nodes: the list, and one node with its state by database, runner and devices."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class ShownNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruthGroup:
-    """Devices with the same facts on all sides."""
+    """Devices with the same state by database, runner and device."""
 
     devices: str
     said: TruthRow
@@ -163,7 +163,7 @@ def gpu_lines(detail: NodeDetail, reading: Mapping[str, Any]) -> tuple[GpuLine, 
 def truth_groups(
     rows: Sequence[TruthRow], shares: Sequence[float | None] = ()
 ) -> tuple[TruthGroup, ...]:
-    """Merge neighbouring devices with the same facts on all sides into one line."""
+    """Merge adjacent devices with the same state by database, runner and device into one line."""
     groups: list[tuple[list[int], TruthRow]] = []
     for row in rows:
         last = groups[-1] if groups else None

@@ -79,7 +79,7 @@ class NotificationsForm(forms.Form):
 
 @page
 def notifications(asked: PageRequest) -> HttpResponseBase:
-    """Show the choice, with recent mails."""
+    """Show the mail preferences, with recent mails."""
     user = asked.http.user
     assert isinstance(user, User)  # noqa: S101 narrows the type only
     wanted = set(mail_events_of(asked.viewer))

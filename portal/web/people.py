@@ -195,7 +195,7 @@ class EditMemberForm(MemberForm):
     )
 
     def __init__(self, *args: Any, names: list[str], **kwargs: Any) -> None:
-        """Offer the tenant's virtual clusters."""
+        """Add the tenant's virtual clusters as choices."""
         super().__init__(*args, **kwargs)
         choice = self.fields["virtual_clusters"]
         assert isinstance(choice, forms.MultipleChoiceField)  # noqa: S101 narrows the type only

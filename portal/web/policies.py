@@ -113,7 +113,7 @@ def _write(asked: PageRequest, vc: PolicyInForce, wanted: list[Any]) -> None:
 def _policies(
     asked: PageRequest, *, refused: tuple[int, PolicyForm] | None = None
 ) -> HttpResponseBase:
-    """Show the page; a ``refused`` form is in its place."""
+    """Show the page, with a ``refused`` form instead of an empty one."""
     span = asked.http.GET.get("span", "")
     span = span if span in SPANS else "7d"
     found = policies_in_force(asked.viewer, since=asked.now - SPANS[span])
@@ -133,7 +133,7 @@ def _policies(
 
 
 def _shadow_form(vc_id: int, policy: str, sent: QueryDict | None = None) -> PolicyForm:
-    """Return the form of a new shadow policy; many are on one page, so each has its own ids."""
+    """Return the form of a new shadow policy, with unique IDs: a page has many."""
     return PolicyForm(sent, policy=policy, policy_args={}, auto_id=f"shadow-{vc_id}-%s")
 
 

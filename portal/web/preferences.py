@@ -25,7 +25,7 @@ from tenants.viewers import Viewer
 
 YEAR_SECONDS: Final = 365 * 24 * 3600
 PROGRAM_PATHS: Final = ("/api/v1/", "/admin/", "/healthz", "/readyz", "/metrics")
-"""Paths for programs and operators: always English, whatever language the browser requests."""
+"""Paths for programs and operators: always English, regardless of the browser's language."""
 COOKIE: Final = "tessera_zone"
 """Cookie written by the page's script (``static/js/zone.js``) and read by the server."""
 _LONGEST: Final = 64

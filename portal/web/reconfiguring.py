@@ -190,7 +190,7 @@ def edits_of(sent: Sent, spec: ClusterSpec) -> tuple[Edit, ...]:
 
 
 def share_rows(topology: TopologyNow, spec: ClusterSpec, sent: Sent) -> tuple[ShareRow, ...]:
-    """Return the steppers, with posted values in place of stored ones."""
+    """Return the steppers; posted values replace stored ones."""
     promised = _promised(spec)
     return tuple(
         ShareRow(
@@ -309,7 +309,7 @@ def reconfigure_page(asked: PageRequest) -> HttpResponseBase:
 
 
 def _answered(asked: PageRequest, sent: Sent) -> HttpResponseBase:
-    """Return the preview; or apply the change, if exactly it was previewed."""
+    """Return the preview; or apply the change, if it is exactly the previewed one."""
     edits = edits_of(sent, spec_in_force(current_topology()))
     if not edits:
         return _shown(asked, sent, nothing=True)
@@ -330,7 +330,7 @@ def _answered(asked: PageRequest, sent: Sent) -> HttpResponseBase:
 
 
 def done_words(answer: Reconfigured) -> str:
-    """Describe the applied change, for the toast."""
+    """Describe the applied change, for the confirmation."""
     loses = len(answer.effect.loses)
     if not loses:
         return _("Cluster reconfigured. No running job lost its guarantee.")

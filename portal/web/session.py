@@ -1,4 +1,4 @@
-"""Sign-in, passwords and theme: thin views over Django's own and the tenants' services."""
+"""Sign-in, passwords and theme: thin views over the services of Django and ``tenants``."""
 
 from http import HTTPStatus
 from typing import Any, Final
@@ -50,7 +50,7 @@ class SignIn(LoginView):
     redirect_authenticated_user = True
 
     def get_form(self, form_class: type[AuthenticationForm] | None = None) -> AuthenticationForm:
-        """Return the form, with the focus on the first empty field, after a mistake too."""
+        """Return the form with the focus on the first empty field, also after an error."""
         form = super().get_form(form_class)
         if self.request.method == "POST" and self.request.POST.get("username"):
             form.fields["username"].widget.attrs.pop("autofocus", None)
@@ -69,14 +69,14 @@ class SignOut(LogoutView):
     """Ends the session, by POST only."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """End the session, and record that."""
+        """End the session, and record the sign-out."""
         if request.method == "POST" and isinstance(request.user, User):
             signed_out(user=request.user, address=source_of(request).address)
         return super().dispatch(request, *args, **kwargs)
 
 
 class RevocablePasswordForm(PasswordChangeForm):
-    """The present password, the new one twice, and the sessions and tokens to end."""
+    """The current password, the new one twice, and the sessions and tokens to revoke."""
 
     revoke_tokens = forms.BooleanField(label=gettext_lazy("Revoke my API tokens"), required=False)
 

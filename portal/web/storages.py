@@ -1,4 +1,4 @@
-"""Storages: the list for everybody, and the forms of node managers."""
+"""Storages: the list for all users, and the forms for node managers."""
 
 from collections.abc import Sequence
 from functools import partial

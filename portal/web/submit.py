@@ -1,4 +1,4 @@
-"""Submitting a job: a form and its YAML in step, the preview, and the submit."""
+"""Submitting a job: a form synchronised with its YAML, the preview, and the submit."""
 
 import hashlib
 import uuid
@@ -65,7 +65,7 @@ MOST_TEXT: Final = 512 << 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posted:
-    """The posted page: the text with the form's changes in it.
+    """The posted page: the text with the changes of the form.
 
     Attributes:
         had_roles: the roles whose fields the page showed.
@@ -132,7 +132,7 @@ def _form_answer(
     submit_context: SubmitContext,
     had_roles: tuple[str, ...],
 ) -> dict[str, Any]:
-    """Return the form's values; the form itself if its fields differ from those on the page."""
+    """Return the values of the form, or the whole form if its fields have changed."""
     document = checked.typed.document
     roles = submit_fields.roles_of(document)
     fields = submit_fields.values_of(document, roles)
@@ -363,7 +363,7 @@ def _panel_html(request: PageRequest, panel: Panel) -> str:
 
 
 def _key(request: PageRequest) -> str:
-    """Return the page's own key, if this page could have created it."""
+    """Return the idempotency key of the page, if this page could have created it."""
     key = request.http.POST.get("key", "")
     return key if len(key) == 32 and key.isalnum() and key.isascii() else uuid.uuid4().hex
 

@@ -99,7 +99,7 @@ def check(
 
 
 def faults_in_words(checked: SubmitCheck) -> str:
-    """Return one line: why the text cannot be read, or the number of faults and their lines."""
+    """Return one line: the syntax error, or the number of faults with their lines."""
     if not checked.faults:
         return _("No errors")
     first = checked.faults[0]

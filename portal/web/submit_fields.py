@@ -1,4 +1,4 @@
-"""The form's view of a job document: paths to texts, and texts back into the document.
+"""Conversion between a job document and the fields of the form.
 
 Only changed fields of the form are written, so that everything else in the YAML (comments, order,
 quotes, fields that the form does not have) is preserved.
@@ -352,7 +352,7 @@ def _rule_line(rule: object) -> str:
 
 
 def _as_rule(line: str) -> dict[str, str]:
-    """Parse a line; without an action the whole of it is a pattern, which is a fault then."""
+    """Parse a line; a line without an action is a pattern only, which is a fault."""
     found = _RULE.fullmatch(line)
     if found is None:
         return {"pattern": line.strip()}

@@ -84,7 +84,7 @@ class SubmitForm:
         fields: fields of the job by name, with underscores for dots.
         others: faults that no field of the form shows.
         pins: the pinned cells that roles can choose; without any, no role shows a choice.
-        is_kept: the text cannot be read, so this is the last readable one.
+        is_kept: the text cannot be read, so the form shows the last readable one.
         has_more: a collapsed field has a value or a fault.
     """
 
@@ -184,7 +184,7 @@ def _read(
 ) -> tuple[Sequence[str], Mapping[str, str | bool], Mapping[str, str] | None]:
     """Return roles and values of the text, or of the posted form if the text has none.
 
-    The last of the three is the form, if it was used.
+    Posted texts have precedence if the form was edited last.
     """
     document = checked.typed.document
     roles = roles_in(posted) if posted and document is None else ()

@@ -56,7 +56,7 @@ class Typed:
 
 
 def read_typed(text: str, context: Callable[[], Context] = Context) -> Typed:
-    """Parse ``text``: a native document, another system's with its translation, or neither.
+    """Parse ``text``: a native document, one of another system with its translation, or neither.
 
     Args:
         text: the typed or pasted text.
@@ -282,7 +282,7 @@ def _without(
 
 
 def _written(key: str, value: object, column: int, *, in_line: bool = False) -> str:
-    """Return an entry as text from its key on; lines are indented for a key in ``column``."""
+    """Return an entry as text, starting at its key; lines are indented for a key in ``column``."""
     if in_line:
         return to_yaml({key: value}, in_line=True)[1:-2]
     first, *further = to_yaml({key: value}).removesuffix("\n").split("\n")
@@ -290,7 +290,7 @@ def _written(key: str, value: object, column: int, *, in_line: bool = False) -> 
 
 
 def _end(text: str, node: yaml.Node) -> int:
-    """Return the end of a node's last value; the end mark of a block is behind its comments."""
+    """Return the end of a node's last value; the end mark of a block comes after its comments."""
     if isinstance(node, yaml.CollectionNode) and node.value and not node.flow_style:
         last = node.value[-1]
         return _end(text, last[1] if isinstance(last, tuple) else last)

@@ -1,4 +1,4 @@
-"""Sweeps: one job for each point of a grid, previewed, shown and stopped together."""
+"""Sweeps: preview, display and stop of the jobs for all points of a grid."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

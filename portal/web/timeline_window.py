@@ -100,7 +100,7 @@ def _is_number(word: str) -> bool:
 
 
 def ways(window: Window, now: datetime) -> dict[str, Any]:
-    """Return the addresses of other windows, and of other drawings of this one."""
+    """Return the addresses of other windows, and of other drawings of this window."""
     return {
         "spans": [
             (
@@ -125,8 +125,8 @@ def ways(window: Window, now: datetime) -> dict[str, Any]:
 def _moves(window: Window, now: datetime) -> list[tuple[str, str, str, str]]:
     """Return earlier, later, in and out: key, icon, label and address.
 
-    A zoom is centred on the present, or on the middle where the present is not shown: most people
-    look at current runs, which a zoom into the middle would push out.
+    A zoom is centred on the present, or on the middle if the present is not shown: most people
+    look at current runs, which a zoom into the middle would hide.
     """
     length = window.until - window.since
     fixed = now if window.since <= now <= window.until else window.since + length / 2

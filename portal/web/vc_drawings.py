@@ -256,7 +256,7 @@ def _drawn(
     named: tuple[tuple[str, Owner], ...],
     _language: str | None,
 ) -> DeviceMap:
-    """Draw once for all viewers with the same visible names; cached until guarantees change."""
+    """Draw the map for all viewers with these visible names; cached until guarantees change."""
     owners = dict(named)
     by_leaf = {leaf: cell for cell in assigned for leaf in cell.leaves}
     rows = tuple(

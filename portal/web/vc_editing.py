@@ -1,4 +1,4 @@
-"""Editing of virtual clusters: create, reshape, cap, archive; the live check."""
+"""Editing of virtual clusters: create, change of shape and caps, archive, and the live check."""
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -106,7 +106,7 @@ def recommended(asked: PageRequest, vc_id: int) -> HttpResponseBase:
 @posts_from("virtual-cluster")
 @page
 def shape(asked: PageRequest, vc_id: int) -> HttpResponseBase:
-    """Write the shape, or (without script) only check it."""
+    """Write the shape, or only check it (in browsers without scripts)."""
     detail = virtual_cluster_detail(asked.viewer, vc_id)
     asked.viewer.require(Permission.EDIT_VC, what="the virtual cluster")
     counts, fault = _counts(asked)
@@ -315,7 +315,7 @@ def _write(
     yours: str,
     refused: Callable[[DomainError], dict[str, Any]],
 ) -> HttpResponseBase:
-    """Apply ``edit`` if nobody wrote since the form was shown; else show both versions."""
+    """Apply ``edit`` if the row is unchanged since the form was shown; else show both."""
     try:
         edit_virtual_cluster(
             viewer=asked.viewer,

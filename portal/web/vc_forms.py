@@ -87,7 +87,7 @@ class WhatIfForm(PolicyForm):
     def __init__(
         self, *args: Any, clusters: tuple[str, ...], types: tuple[str, ...], **kwargs: Any
     ) -> None:
-        """Offer ``clusters``, and a number of devices for each of ``types``."""
+        """Add ``clusters`` as choices, and a number of devices for each of ``types``."""
         super().__init__(*args, **kwargs)
         choice = self.fields["virtual_cluster"]
         assert isinstance(choice, forms.ChoiceField)  # noqa: S101 narrows the type only
@@ -111,7 +111,7 @@ class WhatIfForm(PolicyForm):
         return since or now - timedelta(days=1), until or now
 
     def guarantee(self) -> dict[str, int]:
-        """Return the devices by type, where given."""
+        """Return the entered devices by type."""
         return {
             name.removeprefix(DEVICES): value
             for name, value in self.cleaned_data.items()

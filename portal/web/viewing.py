@@ -135,7 +135,7 @@ def page(view: PageView) -> PageView:
 def posts_from(name: str) -> Callable[[PageView], PageView]:
     """Restrict a view of ``page`` to POST, and redirect other requests to its form.
 
-    These come after a new sign-in, or from copied addresses.
+    Such requests follow a new sign-in, or use copied addresses.
 
     Args:
         name: name of the page with the form; its address takes the first argument of this one's,
@@ -245,9 +245,9 @@ def once_a_version(
 ) -> HttpResponse:
     """Return the cached or new result of ``make`` for viewers with the same rights.
 
-    A page sends the version of the message for which it fetches a part (``v``). The cache lasts
-    only as long as viewers spread their fetches: use of devices, waits and names change without
-    a version, and a page opened in a quiet hour would get old ones.
+    A page sends the version of the message for which it fetches a part (``v``). Entries expire
+    when viewers have finished their spread fetches. Use of devices, waits and names change without
+    a new version, so older entries would be outdated.
 
     Args:
         asked: the request; without a version it is not cached.
@@ -282,10 +282,10 @@ def _keep(key: Hashable, made: HttpResponse, now: datetime) -> None:
 
 
 def _is_old(made_at: datetime, now: datetime) -> bool:
-    """Return whether a part has expired, or is from before the clock was set back."""
+    """Return whether a part has expired, or was cached before the clock was set back."""
     return abs(now - made_at) >= KEPT_FOR
 
 
 def _rights_of(viewer: Viewer) -> Viewer:
-    """Return the viewer without the person: equal for two with the same rights."""
+    """Return the viewer without personal fields, so that viewers with equal rights are equal."""
     return replace(viewer, user_id=None, username="", token_prefix="")

@@ -1,4 +1,4 @@
-"""Virtual clusters: the list, and one with its shape, its use and its free room."""
+"""Virtual clusters: the list, and one with its shape, its use and its free cells."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class FitCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitLine:
-    """Results for one device type; None where the size is too large for it."""
+    """Results for one device type; None if the size is too large for it."""
 
     device_type: str
     cells: tuple[FitCell | None, ...]

@@ -55,7 +55,7 @@ class VcBarUse:
 
     @property
     def away(self) -> int:
-        """Return the devices of the guarantee that are out of use."""
+        """Return the devices of the guarantee that cannot be used."""
         return self.unhealthy + self.cordoned
 
     @property

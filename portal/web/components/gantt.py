@@ -1,4 +1,4 @@
-"""The timeline of jobs over devices: runs become bars, short ones are folded, all in percent."""
+"""The timeline of jobs by device: runs are bars, short ones are folded, all in percent."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -14,7 +14,7 @@ KEPT: Final = 16_384
 
 
 def rows(drawn: Gantt) -> SafeString:
-    """Render all rows of a drawing, one a line."""
+    """Render all rows of a drawing, one per line."""
     of_node = gettext("Devices of %(node_name)s")
     folds = {is_open: icons.icon("down" if is_open else "right", "small") for is_open in (0, 1)}
     return SafeString("\n".join(_row(row, of_node, folds[bool(row.lanes)]) for row in drawn.rows))

@@ -107,7 +107,7 @@ def _duration(_language: str | None, whole: int) -> str:
 
 
 def running_time(start: datetime | None, end: datetime | None = None) -> SafeString | str:
-    """Format the time from ``start`` to ``end``; without an end the page counts on."""
+    """Format the time from ``start`` to ``end``; without an end, a script updates it."""
     if start is None:
         return DASH
     until = end or estimated_now()
@@ -135,7 +135,7 @@ def ago(moment: datetime, now: datetime) -> str:
 
 
 def local(moment: datetime) -> datetime:
-    """Convert to the time zone of the page."""
+    """Convert a time to the time zone of the page."""
     return moment.astimezone(timezone.get_current_timezone())
 
 
