@@ -1,4 +1,4 @@
-"""Django's admin over the rows of this room, for emergencies; each change is audited."""
+"""Django's admin for the rows of this package, for emergencies; each change is audited."""
 
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,7 +25,7 @@ else:  # Django's admin classes are generic in their stubs only
 
 
 class TenantScopedAdmin(BaseAdmin):
-    """Shows the rows of all tenants (the admin is for cluster admins) and records each change."""
+    """Shows rows of all tenants (only to cluster admins) and records each change."""
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[models.Model]:
         """Return all rows, explicitly unscoped."""

@@ -1,4 +1,4 @@
-"""Current announcements, cached so that no query runs without any."""
+"""Cache of current announcements: pages without announcements run no query."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -68,7 +68,7 @@ def announcements_now(viewer: Viewer, *, now: datetime) -> tuple[AnnouncementRow
 
 
 def announcements_for(viewer: Viewer, *, now: datetime) -> tuple[AnnouncementRow, ...]:
-    """Return all announcements for their editors; for everybody else the current ones."""
+    """Return all announcements for editors, and the current ones for other users."""
     rows = tuple(AnnouncementRow.of(row) for row in _rows())
     if viewer.can(Permission.ANNOUNCE):
         return rows

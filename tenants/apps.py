@@ -1,4 +1,4 @@
-"""The tenants room as a Django application."""
+"""Django application of ``tenants``."""
 
 from django.apps import AppConfig
 

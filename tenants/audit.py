@@ -18,7 +18,7 @@ from tenants.viewers import Viewer
 
 MASK: Final = "[masked]"
 ONCE_PER: Final = timedelta(hours=1)
-"""Minimum interval between records of repeated reads, such as of a followed log."""
+"""Minimum interval between audit rows of repeated reads, such as of a followed log."""
 _CUT: Final = 2_000  # maximum length of one text
 _DEPTH: Final = 8
 _ITEMS: Final = 200  # maximum entries of one list or mapping
@@ -56,7 +56,7 @@ class Actor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditContext:
-    """Facts of the request for code that has no access to it."""
+    """Facts of the request, for code without access to it."""
 
     request_id: str = ""
     actor: Actor | None = None
@@ -209,7 +209,7 @@ def record_many(*, actor: Actor | Viewer | None = None, changes: Iterable[AuditC
 
 
 def _one_transaction() -> AbstractContextManager[object]:
-    """Use the caller's transaction, or a new one for the rows and their links."""
+    """Use the transaction of the caller, or a new one for the rows and their links."""
     return nullcontext() if transaction.get_connection().in_atomic_block else transaction.atomic()
 
 
@@ -257,7 +257,7 @@ def _entry(
 def changed(
     before: Mapping[str, object], after: Mapping[str, object]
 ) -> tuple[dict[str, object], dict[str, object]]:
-    """Return the differing entries before and after; a key on one side only counts."""
+    """Return the differing entries before and after, including keys of one side only."""
     absent = object()
     keys = [
         key
@@ -273,8 +273,8 @@ def changed(
 def masked(values: Mapping[str, object]) -> dict[str, object]:
     """Return ``values`` as plain JSON, with secrets replaced by ``[masked]`` at any depth.
 
-    A key that looks like a secret (``password``, ``apiKey``, ``registry_token``) masks all below
-    it, except that numbers called tokens are counts and remain.
+    A key that looks like a secret (``password``, ``apiKey``, ``registry_token``) masks all values
+    below it. Numbers named tokens are counts and are not masked.
     """
     return _masked_mapping(values, 0)
 

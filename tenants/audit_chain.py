@@ -1,8 +1,9 @@
-"""The hash chain over audit rows: each link has the hash of its row and of the link before.
+"""The hash chain over audit rows: each link hashes its row and the previous link.
 
-A link is written in the transaction of its row, as its last act (``tenants.engines``). Changed,
+A link is written in the transaction of its row, as the last statement (``tenants.engines``).
+Changed,
 deleted, inserted or reordered rows no longer match their links. A person who can rewrite both
-tables can forge all links from some row on; the heads in logs and backups show that.
+tables can forge all links from some row on; heads in logs and backups reveal this.
 """
 
 import hashlib
@@ -62,7 +63,7 @@ class Broken:
 
 
 def extend_chain(database: BaseDatabaseWrapper, entries: Iterable[AuditEntry]) -> None:
-    """Link new rows, in this transaction, which must end right after."""
+    """Link new rows in this transaction, which must commit immediately afterwards."""
     with database.cursor() as cursor:
         if database.vendor == "postgresql":
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
@@ -168,7 +169,7 @@ def _check(at: Head, link: AuditLink, values: Mapping[str, Any] | None) -> Broke
 
 
 def _other_place(at: Head, link: AuditLink) -> str:
-    """Return the evidence that a mismatching row was reordered; empty if there is none nearby."""
+    """Return the evidence that a mismatching row was reordered; empty without evidence nearby."""
     near = range(link.entry_id - _NEAR, link.entry_id + _NEAR + 1)
     rows = {row["id"]: row for row in AuditEntry._base_manager.filter(pk__in=near).values(*FIELDS)}
     for key, row in rows.items():

@@ -1,4 +1,4 @@
-"""The database's clock, the time of leases, heartbeats, events and waits.
+"""The clock of the database, used for leases, heartbeats, events and waits.
 
 The clocks of hosts differ. A PostgreSQL server is queried for its time every few seconds; in
 between, its time is derived from this host's monotonic clock, so that callers need no query. A
@@ -18,7 +18,7 @@ MOST_SKEW: Final = timedelta(seconds=2)
 """Largest clock difference from the database with which a host manages nodes."""
 MEASURE_EVERY: Final = 5.0
 LONGEST_TRIP: Final = 0.25
-"""Limit in seconds; a slower response is requested again, since its error may be half of it."""
+"""Limit of a round trip in seconds; slower ones are repeated, since half of it may be error."""
 TRIES: Final = 3
 
 
@@ -77,7 +77,7 @@ class ServerClock:
         return _instant(self._measured, self._ticks()) if self._measured is not None else None
 
     def ahead(self, wall: Callable[[], datetime], ask: Callable[[], float]) -> timedelta:
-        """Return the certain lead of a clock over the server's; negative if it is behind.
+        """Return the minimum lead of a clock over the server's; negative if it is behind.
 
         Args:
             wall: the clock.
@@ -140,7 +140,7 @@ def _has_server() -> bool:
 
 
 def _ask_server() -> float:
-    """Return PostgreSQL's current time of day, within a transaction, too."""
+    """Return PostgreSQL's current time, also inside a transaction."""
     connection.ensure_connection()
     # Uses the driver's cursor, so that the query does not count as a query of the request.
     with connection.wrap_database_errors, connection.connection.cursor() as cursor:

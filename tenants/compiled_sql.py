@@ -36,7 +36,7 @@ class CompiledQuery:
         return rows
 
     def values(self, key: int | str = 0) -> list[tuple[Any, ...]]:
-        """Return the same with Django's conversions: datetimes, JSON and booleans."""
+        """Return the rows with Django's conversions: datetimes, JSON and booleans."""
         database = _database()
         _, _, columns = self._compiled_for(database)
         rows = self.rows(key)

@@ -10,7 +10,7 @@ from tessera.messages import plain
 MOST_SHOWN: Final = 200
 """Characters of a path or a value that an error repeats."""
 MOST_SAID: Final = 1000
-"""Maximum characters of a sentence that quotes given values, which may have any length."""
+"""Maximum characters of a sentence that quotes user input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class FieldError:
     code: str = ""
 
     def __post_init__(self) -> None:
-        """Cut the repeated value to a readable length."""
+        """Truncate the repeated value."""
         object.__setattr__(self, "field", cut(self.field, MOST_SHOWN))
         object.__setattr__(self, "message", cut(self.message, MOST_SAID))
 
@@ -100,7 +100,7 @@ class DomainError(Exception):
 
     @classmethod
     def raise_if(cls, errors: Iterable[FieldError]) -> None:
-        """Raise one error with all of ``errors``; do nothing without any."""
+        """Raise one error with all of ``errors``, if there are any."""
         found = tuple(errors)
         if found:
             raise cls(errors=found)
@@ -115,7 +115,7 @@ class InvalidError(DomainError):
 
 
 class NotFoundError(DomainError):
-    """The row does not exist, or is not visible to the viewer; both look the same."""
+    """The row does not exist, or is not visible to the viewer; the error is the same."""
 
     code = "not-found"
     status = 404
@@ -123,7 +123,7 @@ class NotFoundError(DomainError):
 
 
 class ForbiddenError(DomainError):
-    """The viewer sees the row but may not do this to it."""
+    """The viewer has access to the row but may not perform this action on it."""
 
     code = "forbidden"
     status = 403

@@ -15,7 +15,7 @@ _ACCEPTABLE: Final = re.compile(r"[A-Za-z0-9._-]{8,64}")
 
 
 class AuditContextMiddleware:
-    """Accepts the caller's ``X-Request-ID`` if harmless, else creates one, and returns it."""
+    """Uses the caller's ``X-Request-ID`` if it is valid, else a new one, and returns it."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         """Wrap the next handler; requests are handled in threads (``portal.serving``)."""

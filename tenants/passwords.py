@@ -13,13 +13,13 @@ from tenants.messages import sentence
 from tenants.models import User
 
 LEAST_DISTINCT: Final = 8
-"""Minimum characters of a password without repetitions and its owner's names."""
+"""Minimum number of characters after removal of repetitions and the owner's names."""
 _READ: Final = 256  # characters of a password that the rule reads
 _REPEATED: Final = re.compile(r"(.{1,32}?)\1+", re.DOTALL)
 
 
 class RepetitionValidator:
-    """Rejects passwords such as ``bobbobbob1``, also with the owner's name inside."""
+    """Rejects passwords such as ``bobbobbob1``, and passwords built from the owner's name."""
 
     def validate(self, password: str, user: AbstractBaseUser | None = None) -> None:
         """Check one password.

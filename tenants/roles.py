@@ -1,4 +1,4 @@
-"""Roles, scopes and permissions as pure functions over three small tables."""
+"""Roles, scopes and permissions: pure functions over three tables."""
 
 from collections.abc import Iterable
 from enum import StrEnum, unique
@@ -29,7 +29,7 @@ class Scope(StrEnum):
 
 @unique
 class Permission(StrEnum):
-    """A permission that code checks; roles and scopes are never compared anywhere else."""
+    """A permission that code checks; only this module compares roles and scopes."""
 
     VIEW_CLUSTER = "view_cluster"
     VIEW_TENANT = "view_tenant"
@@ -114,7 +114,7 @@ SCOPES: Final = MappingProxyType(
         Permission.ISSUE_TOKENS: _NONE,
     }
 )
-"""The scopes of which a token needs one for a permission; an empty set means never by token."""
+"""Scopes that grant a permission to a token (one is enough); empty: not available to tokens."""
 
 SCOPE_NEEDS: Final = MappingProxyType(
     {
@@ -126,7 +126,7 @@ SCOPE_NEEDS: Final = MappingProxyType(
         Scope.TENANT_ADMIN: Permission.MANAGE_MEMBERS,
     }
 )
-"""The permission that one must hold oneself to hand out a scope."""
+"""The permission that a person needs to grant a scope."""
 
 
 def role_allows(role: Role | None, permission: Permission) -> bool:

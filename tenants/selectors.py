@@ -1,4 +1,4 @@
-"""All reads of this room for pages and REST; each function gets the viewer."""
+"""Queries of ``tenants`` for pages and REST; each function takes the viewer."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -166,7 +166,8 @@ def users_for(viewer: Viewer) -> QuerySet[User]:
 
 
 def tokens_for(viewer: Viewer) -> tuple[TokenRow, ...]:
-    """Return the viewer's own tokens, newest first; a token bound to a tenant limits them to it.
+    """Return the viewer's own tokens, newest first; a caller with a token of one tenant gets only
+    those.
 
     Tokens of others are listed by ``tokens_in_tenant`` alone.
     """
@@ -179,10 +180,11 @@ def tokens_for(viewer: Viewer) -> tuple[TokenRow, ...]:
 def tokens_in_tenant(viewer: Viewer, tenant_id: int, *, now: datetime) -> tuple[TokenRow, ...]:
     """Return the members' valid tokens that are limited to this tenant, by owner.
 
-    Tokens that open other tenants too are visible only to their owners.
+    Tokens with access to further tenants are visible only to their owners.
 
     Args:
-        viewer: may manage the members, in a session: with a token, only own tokens.
+        viewer: may manage the members, and uses a session; callers with a token get only own
+            tokens.
         tenant_id: the tenant of the members.
         now: current time.
     """

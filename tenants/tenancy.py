@@ -6,8 +6,9 @@ A model whose rows belong to a tenant declares it once::
     objects = TenantManager.from_queryset(JobQuerySet)("tenant_id")   # with domain verbs
 
 ``Model.objects.filter(...)`` can be built but not run: iterating, counting, updating, deleting,
-and use as a subquery raise ``UnscopedQueryError``. ``.visible_to(viewer)`` narrows it to what the
-viewer may see; ``.unscoped()`` declares that the code works for all tenants (services, tasks
+and use as a subquery raise ``UnscopedQueryError``. ``.visible_to(viewer)`` restricts it to rows
+that the viewer may see; ``.unscoped()`` declares that the code works for all tenants (services,
+tasks
 and snapshots, never pages). Rows reached from the row that owns them (``tenant.memberships``
 where the path starts with ``tenant``) are as scoped as their owner. Django's own machinery
 (``save``, forward foreign keys, cascades) uses ``_base_manager``, which is unscoped.
@@ -31,10 +32,10 @@ _everything_allowed: ContextVar[bool] = ContextVar("tessera_unscoped_queries", d
 
 
 class UnscopedQueryError(RuntimeError):
-    """A query on rows of tenants was about to run without a scope."""
+    """A query on rows of tenants has no scope; it did not run."""
 
     def __init__(self, model: type[models.Model], act: str = "query") -> None:
-        """Name the model and the two remedies."""
+        """Build the message with the model and both remedies."""
         super().__init__(
             f"{act} of {model.__name__} without a tenant scope: "
             "call .visible_to(viewer), or .unscoped() in a service that works for all tenants"
@@ -73,10 +74,10 @@ def unscoped_queries() -> Iterator[None]:
 
 
 class TenantQuery(sql.Query):
-    """SQL that refuses to compile until its scope is set.
+    """Query that compiles to SQL only with a scope.
 
-    All that runs a query, and every use as a subquery, compiles it; no queryset method can bypass
-    a check at this one place.
+    Every execution and every use as a subquery compiles the query, so no queryset method can
+    bypass the check.
     """
 
     is_scoped: bool = False
@@ -87,7 +88,7 @@ class TenantQuery(sql.Query):
         return super().get_compiler(*args, **kwargs)
 
     def require_scope(self, act: str = "query") -> None:
-        """Raise unless the query is scoped or unscoped queries are allowed here."""
+        """Raise an error unless the query is scoped or unscoped queries are allowed here."""
         if not self.is_scoped and not _everything_allowed.get():
             raise UnscopedQueryError(cast("type[models.Model]", self.model), act)
 
@@ -127,12 +128,12 @@ class TenantScopedQuerySet(models.QuerySet[M_co], Generic[M_co]):
         return self._scoped(self.all())
 
     def update(self, **kwargs: Any) -> int:
-        """Update as Django does, in a scope."""
+        """Update rows like Django; requires a scope."""
         self._require_scope("update")
         return super().update(**kwargs)
 
     def delete(self) -> tuple[int, dict[str, int]]:
-        """Delete as Django does, in a scope."""
+        """Delete rows like Django; requires a scope."""
         self._require_scope("delete")
         return super().delete()
 
@@ -201,7 +202,7 @@ class TenantManager(models.Manager[M_co], Generic[M_co]):
             _RULES[cls] = TenantRule(path=self.tenant_path, permission=self.permission)
 
     def get_queryset(self) -> TenantScopedQuerySet[M_co]:
-        """Return a query set without a scope, or with the owner's for rows reached from it."""
+        """Return a query set without a scope, or with that of the row it was reached from."""
         queryset = cast("TenantScopedQuerySet[M_co]", super().get_queryset())
         return queryset.unscoped() if self._is_of_owner() else queryset
 

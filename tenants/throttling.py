@@ -3,12 +3,14 @@
 Four tallies are counted: of a name with the source of the attempt (the *pair*), of a source over
 all names, of a name over all sources that have never signed in with it, and of a name with the
 *site* of the source (its IPv4 address, or the /48 of its IPv6 address). A source is a device, by
-its cookie, or an address. One that has signed in with a name before is *known* for it, and waits
-for its own failures only.
+its cookie, or an address. A source that has signed in with a name before is *known* for the name,
+and is delayed only by its own failures.
 
-No tally locks a name. The tally of a name has room for ``ROOM[0]`` attempts by sources that have
+No tally blocks a name completely. The tally of a name has room for ``ROOM[0]`` attempts by sources
+that have
 not failed with it, for fewer by sources with one or two failures, and for few by others. So
-sources that have failed leave room for a person at a new address, however often they try.
+sources with failures leave room for a person at a new address, independently of the number of
+their attempts.
 """
 
 import math
@@ -19,7 +21,7 @@ from typing import Final
 FREE_OF_PAIR: Final = 5
 FREE_UNDER_ATTACK: Final = 1
 ATTACKED_FROM: Final = 20
-"""Attempts with a name from unknown sources from which these wait earlier."""
+"""Number of attempts with a name by unknown sources above which these are delayed earlier."""
 FREE_OF_SOURCE: Final = 10
 ROOM: Final = (300, 200, 100, 10)
 """Attempts with a name that count at a time, by failures of the source (last: 3 or more)."""
@@ -50,7 +52,7 @@ class FailureTally:
     at: datetime | None = None
 
     def faded(self, now: datetime, half_life: timedelta) -> float:
-        """Return the failures as they count now; a clock that went back changes nothing."""
+        """Return the decayed failures; a clock that was set back changes nothing."""
         if self.at is None:
             return 0.0
         age = max((now - self.at) / half_life, 0.0)
@@ -106,7 +108,7 @@ def _pair_wait(of_pair: float, of_name: float) -> float:
 
 
 def _growing(beyond: float, first: float) -> float:
-    """Return a wait that doubles with each failure beyond the free ones."""
+    """Return a wait that doubles with each failure above the free ones."""
     # Failures decay continuously; the newest one still counts as 1.
     steps = beyond + 0.5
     return 0.0 if steps < 0 else float(min(LONGEST_WAIT, first * 2.0 ** min(int(steps), 32)))

@@ -1,4 +1,4 @@
-"""The viewer of a request: a frozen value that decides every permission without a query."""
+"""The viewer of a request: a frozen value that checks permissions without queries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -25,7 +25,7 @@ ANOTHER_TENANT = sentence("another-tenant")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewer:
-    """The caller with all rights that decide the content of a response.
+    """The caller of a request, with all rights.
 
     Attributes:
         user_id: row of the user; None for the system itself (commands, start-up).
@@ -50,13 +50,13 @@ class Viewer:
     token_prefix: str = ""
 
     def __post_init__(self) -> None:
-        """Freeze the mappings, so that a viewer cannot gain rights after its creation."""
+        """Freeze the mappings, so that the rights of a viewer cannot change."""
         object.__setattr__(self, "roles", MappingProxyType(dict(self.roles)))
         object.__setattr__(self, "tenant_names", MappingProxyType(dict(self.tenant_names)))
 
     @classmethod
     def system(cls, name: str) -> Self:
-        """Return the viewer of a command or of start-up, named in the audit as ``name``."""
+        """Return the viewer of a command or of the startup, named ``name`` in the audit."""
         return cls(user_id=None, username=name, is_cluster_admin=True)
 
     def can(self, permission: Permission, tenant_id: int | None = None) -> bool:
@@ -127,7 +127,7 @@ class Viewer:
         Args:
             permission: the permission.
             tenant_id: as in ``can``.
-            what: text for the act or object in the message (``the tenant``).
+            what: text for the action or object in the message (``the tenant``).
 
         Raises:
             NotFoundError: the tenant is not visible to the viewer.

@@ -1,4 +1,4 @@
-"""The workers' room as a Django application."""
+"""Django application of ``workers``."""
 
 from django.apps import AppConfig
 

@@ -18,7 +18,7 @@ from workers.transports.ssh import SshAddress
 
 @cache
 def bundle() -> Bundle:
-    """Build the node's part of this version."""
+    """Build the node program of this version."""
     return build_bundle()
 
 

@@ -1,4 +1,4 @@
-"""Settings of the workers' room as one frozen value; the only module here that reads Django's."""
+"""Settings of ``workers`` as one frozen value; only this module reads Django's settings here."""
 
 import hashlib
 import hmac
@@ -22,10 +22,10 @@ class WorkerSettings:
 
     Attributes:
         data_dir: directory of logs, archives and keys.
-        installation: marks runs as this installation's; derived from its secret key.
+        installation: identifies runs of this installation; derived from its secret key.
         ignore_images: run a job without its image if the node has no container engine.
         host_network: a gang of several instances may use the network of its nodes.
-        local_images: prefixes of images that nodes have from no registry.
+        local_images: prefixes of images that did not come from a registry.
         registry_mirrors: mirror of each registry that has one, by host.
         node_lease: lifetime of a node lease without renewal.
         look_every: interval between reads of nodes and leases.
@@ -38,12 +38,13 @@ class WorkerSettings:
         telemetry_every: interval between two readings of a node's telemetry.
         goodput_every: length of the intervals over which reports are summed up.
         contact_every: interval between two requests that only check that a node responds.
-        unreached_after: silence after which a node is left to another service, which may reach it.
-        first_contact: this limit for a node that has never responded to this service.
+        unreached_after: silence after which the service releases a node for another service.
+        first_contact: the same limit for a node that has never responded to this service.
         down_after: silence after which a node is down.
         first_backoff, longest_backoff: pauses between two attempts to connect.
-        first_return: pause before the first try to reach a node left to another service.
-        fence_margin: added to lease and grace before runs of an unreached node count as gone.
+        first_return: pause before the first retry of a released node.
+        fence_margin: added to lease and grace period before runs of an unreachable node count as
+            gone.
         log_cap_bytes: bytes retained of each member's log.
         transfer_bytes: largest checkpoint that is copied between nodes.
         transfer_seconds: limit of that copy; then the job starts without it.

@@ -1,4 +1,4 @@
-"""The last day of the cluster for charts: in use, utilisation, efficiency, every 10 minutes."""
+"""Use, utilisation and efficiency of the cluster in the last 24 h, for charts."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,10 +33,10 @@ class DayPoint:
     """The ten minutes that begin at ``at``; None where unknown.
 
     Attributes:
-        in_use: share of the devices of now that a job held, in the time since there was a node.
-        utilisation: mean share of time in which devices were busy, of reporting devices.
-        efficiency: useful share of the samples of jobs that report and that the viewer may see,
-            weighted by devices and time.
+        in_use: share of the current devices that jobs held, since the first node was added.
+        utilisation: mean share of time in which reporting devices were busy.
+        efficiency: useful share of the samples of visible jobs that report, weighted by devices
+            and time.
     """
 
     at: datetime
@@ -102,7 +102,7 @@ def _in_use(spans: Sequence[datetime], now: datetime) -> Mapping[datetime, float
 
 
 def _utilisation(first: datetime) -> Mapping[datetime, float]:
-    """Return the mean use by time from rolled-up rows, and from minutes without a roll-up yet."""
+    """Return the mean utilisation by time, from roll-ups and the newest minutes."""
     rolled = _means(_telemetry(SPAN_SECONDS, first))
     since = max(rolled, default=first - SPAN) + SPAN
     return {**_means(_telemetry(60, since)), **rolled}

@@ -51,9 +51,9 @@ class DeviceCurve:
     """One device of a rank over the job's life.
 
     Attributes:
-        index: index of the device on its node, as in the newest attempt that had it.
+        index: index of the device on its node, in the newest attempt with this device.
         device_type: empty for a device that has left the cluster.
-        is_gpu: False for a declared slot, whose load is processor time.
+        is_gpu: False for a declared CPU slot, whose load is processor time.
         memory_bytes: memory of the device; None if unknown.
         points: oldest first.
     """
@@ -81,7 +81,7 @@ class JobCurves:
     """Some ranks of a job on one time axis.
 
     Attributes:
-        since, until: the axis; both None before anything of the job ran.
+        since, until: the axis; both None before the first run of the job.
         span_seconds: span of a point: a minute, ten or an hour.
         first: number of ranks before these; ``total``: of all ranks.
     """
@@ -120,8 +120,8 @@ def device_curves(
 ) -> JobCurves:
     """Return curves of up to ``most`` ranks over the newest 20 attempts, in five queries.
 
-    Only spans wholly within the time of a rank are included: load before and after belongs to
-    others. A device that several jobs share is shown as a whole.
+    Only spans within the time of a rank are included: load before and after belongs to other jobs.
+    A device that several jobs share is shown as a whole.
 
     Raises:
         NotFoundError: the job does not exist, or the viewer may not see it.
@@ -241,7 +241,7 @@ def _curves(
     known: Mapping[tuple[int, int], tuple[str, bool, int]],
     span: int,
 ) -> tuple[DeviceCurve, ...]:
-    """Return one curve per position among a rank's devices, through all of its attempts."""
+    """Return one curve per position among a rank's devices, over all attempts."""
     spans = [_spans(one, readings.get(one.node_id, ()), span) for one in parts]
     found = []
     for place in range(max(len(one.devices) for one in parts)):
@@ -269,7 +269,7 @@ def _curves(
 def _spans(
     one: _Held, readings: Sequence[_Reading], span: int
 ) -> list[tuple[datetime, list[_Reading]]]:
-    """Return readings of a node while a rank held devices on it; merges minutes of the end.
+    """Return readings of a node while a rank held devices on it; minutes at the end are merged.
 
     Called once for all of the rank's devices: most readings belong to other attempts.
     """

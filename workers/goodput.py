@@ -95,7 +95,7 @@ def goodput_of_job(
 
 
 def goodput_curve(viewer: Viewer, job_id: int) -> tuple[CurvePoint, ...]:
-    """Return about ``MOST_POINTS`` points at most of the job's life, oldest first; 4 queries.
+    """Return at most about ``MOST_POINTS`` points of the job's life, oldest first, in 4 queries.
 
     The newest points are always included.
 

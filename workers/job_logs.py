@@ -47,7 +47,7 @@ _ASK_THERE: Final = sentence("ask-portal-on-host")
 
 
 class LogElsewhereError(DomainError):
-    """The answering host does not have bytes of a log that were fetched."""
+    """Another host has the fetched bytes of the log."""
 
     code = "log-elsewhere"
     status = 503
@@ -56,7 +56,7 @@ class LogElsewhereError(DomainError):
 
     @classmethod
     def of(cls, stream: LogStream, held: int) -> "LogElsewhereError":
-        """Build the error for a log of which this host holds the bytes before ``held``."""
+        """Build the error for a log of which this host has only the bytes before ``held``."""
         here = socket.gethostname()
         if stream.host == here:
             where, remedy = (
@@ -91,8 +91,8 @@ def read_log(
         role: role of the member; empty for the first one.
         rank: within the role.
         attempt: number; None for the newest that has this rank.
-        offset: first byte; one inside a character means the next character.
-        limit: most bytes; a single character is never cut.
+        offset: first byte; inside a character, the next character is the first one.
+        limit: maximum number of bytes; characters are never split.
 
     Raises:
         NotFoundError: the job, role, rank or attempt does not exist or is not visible.
@@ -114,10 +114,10 @@ def search_log(
     offset: int = 0,
     limit: int = MOST_LOG_BYTES,
 ) -> tuple[LogPiece, tuple[logs.LogHit, ...]]:
-    """Search a stretch of at most ``limit`` bytes of a log for lines with certain words.
+    """Search at most ``limit`` bytes of a log for lines with certain words.
 
-    To search the whole log, repeat from ``next_offset`` until ``end``, or until it stays
-    unchanged: there the log is still being written.
+    To search the whole log, repeat from ``next_offset`` until ``end``, or until ``next_offset``
+    stays unchanged, which means that the log is still being written.
 
     Args:
         viewer: reader, for permissions.
@@ -128,10 +128,10 @@ def search_log(
         rank: within the role.
         attempt: number; None for the newest that has this rank.
         offset: start of a line, such as the ``next_offset`` of the previous call.
-        limit: most bytes to search.
+        limit: maximum number of bytes to search.
 
     Returns:
-        The searched stretch, without its text, and at most 200 lines.
+        The searched range, without its text, and at most 200 lines.
 
     Raises:
         InvalidError: the words are empty, too long, or of more than one line.
@@ -198,7 +198,7 @@ def _member(job_id: int, *, role: str, rank: int, attempt: int | None) -> Member
 def _require_planned(
     spec: dict[str, object], *, role: str, rank: int, attempt: int | None
 ) -> None:
-    """Raise an error unless the job will have this rank."""
+    """Raise an error if the specification of the job does not have this rank."""
     roles = spec.get("roles")
     known = roles if isinstance(roles, dict) else {}
     name = role or next(iter(known), "")
@@ -211,10 +211,10 @@ def _require_planned(
 
 
 def _stored_first(member: Member, job_id: int) -> LogStream:
-    """Return the row of a log whose bytes are stored before their row is.
+    """Return the row of a log whose bytes were stored before the row.
 
-    Live updates carry bytes as soon as they are stored. A page that subscribes after them fetches
-    them here, and no later message may come.
+    Live updates contain bytes as soon as they are stored. A page that subscribes later fetches
+    them here, since no further message may arrive.
     """
     path = logs.relative_path(job_id, member.attempt.number, member.role, member.rank)
     return LogStream(member=member, job_id=job_id, path=path)

@@ -11,8 +11,8 @@ from scheduling.runs.models import Attempt, Member
 class NodeLease(models.Model):
     """A node service manages a node until ``expires_at``; ``epoch`` fences off its predecessor.
 
-    Every write about a node's members compares the epoch, so that the writes of a frozen service
-    that wakes after another took over are dropped.
+    Every write about a node's members compares the epoch. So writes of a suspended service are
+    dropped if another service has taken over meanwhile.
     """
 
     node = models.OneToOneField(Node, on_delete=models.CASCADE, related_name="carrier")
@@ -25,7 +25,7 @@ class NodeLease(models.Model):
 
 
 class NodeBackoff(models.Model):
-    """A node service that could not reach a node leaves it to others until ``until``.
+    """A node service that could not reach a node does not claim it before ``until``.
 
     ``silent_since``: when the service recorded the node as silent; None if it did not.
     """

@@ -1,4 +1,4 @@
-"""Receivers of scheduling's signals."""
+"""Receivers of the signals of ``scheduling`` and ``workers``."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -11,7 +11,7 @@ from workers.waking import wake
 
 
 def connect() -> None:
-    """Connect the receivers; repeated calls change nothing."""
+    """Connect the receivers; idempotent."""
     orders_changed.connect(wake_for_orders, dispatch_uid="workers.wake_for_orders")
     telemetry_seen.connect(keep_telemetry, dispatch_uid="workers.keep_telemetry")
 

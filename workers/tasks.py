@@ -14,7 +14,7 @@ from workers.outbound.delivering import Outbound, deliver
 from workers.services import device_use, disks
 
 _ONE_PASS: Final = threading.Lock()
-"""Limit of one pass: receivers may be slow, and other tasks need the threads."""
+"""Time limit of one pass: receivers may be slow, and other tasks need the threads."""
 
 
 @shared_task(name="workers.tasks.notify")

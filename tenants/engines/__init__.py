@@ -1,1 +1,1 @@
-"""Django's database engines, with the audit's chain extended right before each commit."""
+"""Django's database engines, which write the links of the audit chain before each commit."""

@@ -1,7 +1,7 @@
-"""A database connection that links new audit rows as the last act of their transaction.
+"""A database connection that links new audit rows at the end of their transaction.
 
-Appending to a chain needs a lock until the commit. Acquired where the row is recorded, it would be
-held while the transaction waits for locks of others, which may wait for it.
+Appending to a chain needs a lock until the commit. A lock acquired when the row is recorded could
+deadlock with other locks of the transaction.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The models of the tenants room."""
+"""Models of ``tenants``."""
 
 from tenants.models.announcements import Announcement, AnnouncementDismissal, Severity
 from tenants.models.audit import AppendOnlyError, AuditAnchor, AuditEntry, AuditLink

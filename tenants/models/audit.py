@@ -1,4 +1,4 @@
-"""The record of changes; rows are added and never changed."""
+"""Audit rows, which are append-only."""
 
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -21,7 +21,7 @@ class AppendOnlyError(RuntimeError):
 
 
 class AuditQuerySet(TenantScopedQuerySet["AuditEntry"]):
-    """Reads and adds; every other verb is refused."""
+    """Allows reads and inserts; refuses updates and deletions."""
 
     def update(self, **kwargs: Any) -> NoReturn:
         """Raise: rows are append-only."""

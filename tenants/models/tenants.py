@@ -19,7 +19,7 @@ class Tenant(models.Model):
     ``position`` is the order of creation and never changes: it determines the team's colour.
     ``version`` rises with every edit of this row, ``members_version`` with every edit of the list
     of members; both detect concurrent edits. ``uid`` is the Unix user id of the team's jobs on all
-    nodes; it is never reused, not even that of an archived team.
+    nodes. It is never reused, even if the team is archived.
     """
 
     name = models.SlugField(max_length=40, unique=True)
@@ -117,8 +117,8 @@ class Membership(models.Model):
 class UsedSoFar(models.Model):
     """Device seconds of a person's jobs in a tenant in all closed months.
 
-    Computed only from the sums of days when a month is closed. All rows are of the same instant,
-    the end of the newest such month.
+    Computed from daily sums when a month is closed. All rows refer to the same instant, the end of
+    the newest closed month.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")

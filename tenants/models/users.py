@@ -38,14 +38,14 @@ BROWSER_ZONE = "browser"
 
 
 class PeopleManager(UserManager["User"]):
-    """Finds people by name regardless of case, so that Alice and alice are one login."""
+    """Finds people by name, ignoring case, so that Alice and alice are one user."""
 
     def get_by_natural_key(self, username: str | None) -> "User":
-        """Return the user of that name in any case; used by sign-in."""
+        """Return the user with this name, ignoring case; used by the sign-in."""
         return self.get(username__iexact=username or "")
 
     async def aget_by_natural_key(self, username: str | None) -> "User":
-        """Return the user of that name in any case; for asynchronous callers."""
+        """Return the user with this name, ignoring case; for asynchronous callers."""
         return await self.aget(username__iexact=username or "")
 
 
@@ -126,7 +126,7 @@ class SignInTally(models.Model):
     """Failed sign-ins of a name, a source, or both.
 
     ``key`` is a keyed digest: a name that does not exist may be a password typed into the wrong
-    field. ``failures`` counts older ones less, as of ``at``.
+    field. ``failures`` is a decayed count, as of ``at``.
     """
 
     key = models.CharField(max_length=64, unique=True)

@@ -1,4 +1,4 @@
-"""All writes of this room; each function checks, writes and records."""
+"""Services of ``tenants``: each function checks its caller, writes, and records the change."""
 
 from tenants.services.announcements import (
     create_announcement,

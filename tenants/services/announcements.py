@@ -67,7 +67,7 @@ def update_announcement(
     expected_version: int | None = None,
     **values: Any,
 ) -> Announcement:
-    """Change an announcement; those who had dismissed it see it again.
+    """Change an announcement; users who dismissed it see it again.
 
     Args:
         viewer: a cluster admin.
@@ -137,7 +137,7 @@ def dismiss_announcement(*, viewer: Viewer, announcement_id: int) -> None:
 
 
 def _forget() -> None:
-    """Drop the cache of this process at once; others read again within seconds."""
+    """Drop the cache of this process; other processes read again within seconds."""
     cache.delete(CACHE_KEY)
     transaction.on_commit(lambda: cache.delete(CACHE_KEY))
 

@@ -13,11 +13,11 @@ from tenants.viewers import Viewer
 
 T = TypeVar("T")
 KEPT: Final = timedelta(days=1)
-"""Retention of form tokens: repeated clicks come within seconds, revisited pages within a day."""
+"""Retention of form tokens, which covers repeated clicks and revisited pages."""
 
 
 class FormSentError(ConflictError):
-    """The form was processed before; nothing was done now.
+    """The form was processed before; this request had no effect.
 
     Attributes:
         made: primary key of the created row.
@@ -35,7 +35,7 @@ class FormSentError(ConflictError):
         is_same: bool = False,
         errors: tuple[FieldError, ...] = (),
     ) -> None:
-        """Build the remedy: a newly rendered form has an unused token."""
+        """Build the error with its remedy: a newly rendered form has an unused token."""
         remedy = "" if is_same else sentence("send-form-again")
         super().__init__(message or _WORDS[is_same], remedy=remedy, errors=errors)
         self.made = made
@@ -60,7 +60,8 @@ def act_once(
     """Process a form, unless the viewer has sent it before.
 
     Args:
-        act: creates the object, by database rows alone; after an error the form can be sent again.
+        act: creates the object, using only the database; after an error, the form can be sent
+            again.
         viewer: sender of the form.
         word: token of the form, at most 32 characters; no check if empty.
         digest: hash of its input, at most 64 characters.

@@ -1,7 +1,7 @@
 """Members of tenants: roles, and caps of devices per person.
 
-A tenant with a lead always has one: only a cluster admin can demote or remove the last lead, so
-that no team locks itself out by mistake and a team whose lead left can still be helped.
+Only a cluster admin can demote or remove the last lead of a tenant. So a team cannot lock itself
+out by mistake, and an admin can help a team whose lead has left.
 """
 
 from collections.abc import Mapping
@@ -162,9 +162,9 @@ def update_member(
 def remove_member(
     *, viewer: Viewer, membership_id: int, expected_version: int | None = None
 ) -> None:
-    """Remove a person from a tenant; their jobs remain, their tokens lose access.
+    """Remove a person from a tenant; their jobs remain, and their tokens lose access.
 
-    A person may always leave by themselves, in a session.
+    In a session, members may always remove themselves.
 
     Raises:
         NotFoundError, ForbiddenError: the viewer may not manage members there.
@@ -208,7 +208,7 @@ def _keep_a_lead(viewer: Viewer, leaving: Membership) -> None:
 
 
 def _count_edit(tenant: Tenant, *, must_be_alone: bool) -> None:
-    """Raise the list's version; two leads who demote each other concurrently cannot both pass."""
+    """Increment the version of the list; of two leads who demote each other, one fails."""
     rows = Tenant.objects.unscoped().filter(pk=tenant.pk)
     if must_be_alone:
         rows = rows.filter(members_version=tenant.members_version)

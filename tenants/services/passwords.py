@@ -1,4 +1,4 @@
-"""Passwords: people set their own, with the present one or with a one-time link."""
+"""Passwords: changed with the current password, or set with a one-time link."""
 
 import hashlib
 import secrets
@@ -44,13 +44,13 @@ def set_password(
     current_password: str | None,
     revoke_tokens: bool = False,
 ) -> None:
-    """Change one's own password. All sessions of the person end.
+    """Change the viewer's own password. All sessions of the person end.
 
     Args:
         viewer: the person, signed in by session or password.
         user_id: the person whose password is set.
         password: the new one.
-        current_password: the present one.
+        current_password: the current one.
         revoke_tokens: revoke all API tokens of the person as well.
 
     Raises:

@@ -28,7 +28,7 @@ from tenants.throttling import (
 
 KNOWN_FOR: Final = timedelta(days=400)
 MOST_KNOWN: Final = 50
-"""Most known sources of a person; the one used longest ago is deleted first."""
+"""Maximum number of known sources of a person; the least recently used one is deleted first."""
 KEEP_TALLIES: Final = timedelta(days=2)
 MOST_RECORDED: Final = 100
 """Failed sign-ins in the audit at a time; the count halves every hour."""
@@ -69,7 +69,7 @@ class SignInAttempt:
 
 
 class TooManyFailuresError(DomainError):
-    """The password was not checked, after too many failed sign-ins."""
+    """Too many sign-ins have failed; the password was not checked."""
 
     code = "throttled"
     status = 429
@@ -89,7 +89,7 @@ class TooManyFailuresError(DomainError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counted:
-    """The tallies that decide about an attempt.
+    """The tallies that decide whether an attempt is delayed.
 
     Attributes:
         pair: key of the tally of the name with the source; ``source``, ``name`` and ``site`` too.
@@ -130,9 +130,9 @@ class _Counted:
 
 
 def begin_attempt(*, username: str, source: SignInSource, now: datetime) -> SignInAttempt:
-    """Count an attempt as failed before the password check, so that none is missed.
+    """Count an attempt as failed before the password check, so that every failure is counted.
 
-    A delayed one writes nothing, so that an attack does not block SQLite's writer.
+    A delayed attempt writes nothing, so that an attack does not block SQLite's writer.
 
     Raises:
         TooManyFailuresError: the attempt has to wait; it is not counted.
@@ -212,7 +212,7 @@ def signed_out(*, user: User, address: str) -> None:
 
 
 def remember_source(*, user: User, source: SignInSource, now: datetime) -> None:
-    """Exempt this address and device with the person's name from the failures of others."""
+    """Store this address and device as known for the person."""
     for key in filter(None, (_device_key(source), _address_key(source))):
         KnownSource.objects.update_or_create(user=user, key=key, defaults={"last_at": now})
     rows = KnownSource.objects.filter(user=user).order_by("-last_at", "-pk")
@@ -222,7 +222,7 @@ def remember_source(*, user: User, source: SignInSource, now: datetime) -> None:
 
 
 def forget_attempts(*, now: datetime) -> int:
-    """Delete tallies without weight, and sources not used for long."""
+    """Delete decayed tallies, and sources that were not used for a long time."""
     # Rows of a running sign-in are in use; others are locked in the order of their keys.
     old_tallies = SignInTally.objects.select_for_update(skip_locked=True).filter(
         Q(at__lt=now - KEEP_TALLIES) | Q(at=None)
@@ -270,8 +270,8 @@ def _tallies(keys: Iterable[str]) -> dict[str, FailureTally]:
 def _locked(keys: Iterable[str]) -> dict[str, FailureTally]:
     """Return the tallies of ``keys``, created where missing, locked until the transaction ends.
 
-    One statement creates and locks them in the order of their keys: it meets neither a row that
-    another transaction deletes between two statements nor one that waits for this transaction.
+    One statement creates and locks them in the order of their keys: no other transaction can
+    delete a row in between, and no deadlock can occur.
     """
     SignInTally.objects.bulk_create(
         [SignInTally(key=key) for key in sorted(set(keys))],

@@ -1,4 +1,4 @@
-"""Tenants: create, edit and archive; the short name never changes."""
+"""Services for tenants: create, edit and archive; the short name never changes."""
 
 import re
 from datetime import datetime
@@ -23,7 +23,7 @@ _TRIES: Final = 5
 
 
 def create_tenant(*, viewer: Viewer, name: str, display_name: str = "", note: str = "") -> Tenant:
-    """Create a tenant; its position, and so its colour, is the next free one.
+    """Create a tenant; it gets the next free position, which determines its colour.
 
     Args:
         viewer: a cluster admin.

@@ -1,4 +1,4 @@
-"""Tokens for scripts: issued once, compared in constant time, narrowed to their owner's rights."""
+"""Tokens for scripts: shown once, compared in constant time, limited to their owner's rights."""
 
 import hashlib
 import hmac
@@ -113,8 +113,8 @@ def issue_token(
 def authenticate_token(key: str, now: datetime) -> tuple[User, ApiToken] | None:
     """Return the owner and row of a valid key, or None.
 
-    The same work is done for an unknown prefix as for a known one, and digests are compared in
-    constant time. The time of use is written at most once a minute.
+    Unknown prefixes cost the same work as known ones, and digests are compared in constant time.
+    The time of use is written at most once a minute.
 
     Args:
         key: untrusted text of the request.
@@ -132,9 +132,10 @@ def authenticate_token(key: str, now: datetime) -> tuple[User, ApiToken] | None:
 
 
 def revoke_token(*, viewer: Viewer, token_id: int, now: datetime) -> None:
-    """Revoke a token: one's own (also by the token itself), any as a cluster admin.
+    """Revoke an own token (also by the token itself); cluster admins revoke any token.
 
-    A manager of a tenant's members, in a session, may revoke their tokens that open it alone.
+    A manager of a tenant's members, in a session, may revoke members' tokens that are limited to
+    this tenant.
 
     Raises:
         NotFoundError: unknown token, or of another person.
@@ -150,7 +151,7 @@ def rotate_token(*, viewer: Viewer, token_id: int, now: datetime) -> IssuedToken
     """Rotate a token of the viewer: issue a new one with the same name, scopes and lifetime.
 
     The old token is revoked in the same transaction. The rotation fails if the owner has lost a
-    scope since.
+    scope in the meantime.
 
     Raises:
         NotFoundError: not a live token of the viewer.
@@ -224,7 +225,7 @@ def _record(viewer: Viewer, action: str, token: ApiToken) -> None:
 
 
 def _token_of(prefix: str) -> ApiToken | None:
-    """Return the token of a prefix as it is now, with its owner."""
+    """Return the current token of a prefix, with its owner."""
     rows = _BY_PREFIX.values(prefix)
     if not rows:
         return None

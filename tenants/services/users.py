@@ -36,7 +36,7 @@ def create_user(
     last_name: str = "",
     is_cluster_admin: bool = False,
 ) -> User:
-    """Create a person; without a password they choose one with a password link.
+    """Create a user; without a password, the user sets one with a password link.
 
     Raises:
         ForbiddenError: the viewer is not a cluster admin, or sets a password with a token.
@@ -150,7 +150,7 @@ def grant_cluster_admin(*, viewer: Viewer, user_id: int) -> User:
 
 @transaction.atomic
 def revoke_cluster_admin(*, viewer: Viewer, user_id: int) -> User:
-    """Revoke cluster admin. Never by token, and never from the last one.
+    """Revoke the rights of a cluster admin; not with a token, and not from the last cluster admin.
 
     Raises:
         ConflictError: no cluster admin would remain.

@@ -1,4 +1,4 @@
-"""Retries of nodes that a service has released, until they respond again."""
+"""Retries of released nodes until they respond again."""
 
 import asyncio
 import itertools
@@ -19,7 +19,7 @@ from workers.transports.base import TransportError
 log = logging.getLogger(__name__)
 
 TRY_SECONDS: Final = 20.0
-"""The longest time for one retry; the back-off stays in force meanwhile."""
+"""Time limit of one retry; the back-off remains in force meanwhile."""
 
 
 class Backoffs:
@@ -31,7 +31,7 @@ class Backoffs:
         write: Callable[[Callable[[], None]], Awaitable[None]],
         first: float,
     ) -> None:
-        """Set up without any node.
+        """Create an object without nodes.
 
         Args:
             owner: this service.
@@ -47,7 +47,7 @@ class Backoffs:
         self._deleting: set[asyncio.Task[None]] = set()
 
     def begin(self, address: NodeAddress, *, silent: float | None) -> None:
-        """Leave a node to other services.
+        """Start the back-off from a node.
 
         Args:
             address: address of the node.
@@ -58,13 +58,13 @@ class Backoffs:
         self._tasks[address.node_id] = address, task
 
     def end(self, node_id: int) -> None:
-        """Stop waiting for a node."""
+        """Stop the retries of a node."""
         _, task = self._tasks.pop(node_id, (None, None))
         if task is not None:
             task.cancel()
 
     def follow(self, addresses: Mapping[int, NodeAddress]) -> None:
-        """End the back-offs from nodes that were removed or have another address."""
+        """Stop the retries of nodes that were removed or have another address."""
         moved = [
             node_id
             for node_id, (address, _) in self._tasks.items()
@@ -78,7 +78,7 @@ class Backoffs:
             task.add_done_callback(self._deleting.discard)
 
     async def close(self) -> None:
-        """Stop waiting for all nodes."""
+        """Stop the retries of all nodes."""
         tasks = [task for _, task in self._tasks.values()]
         for node_id in list(self._tasks):
             self.end(node_id)

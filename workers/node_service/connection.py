@@ -1,4 +1,4 @@
-"""The connection to one node: reconnects, and reports contact lost and regained."""
+"""The connection to one node: reconnects, and reports loss and return of contact."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class NodeConnection:
-    """One node's task tree; a slow or dead node delays no other.
+    """Tasks for one node; a slow or dead node does not delay other nodes.
 
     Attributes:
         address: the node.
@@ -48,7 +48,7 @@ class NodeConnection:
 
     @property
     def is_listening(self) -> bool:
-        """Return whether the connection takes directives now."""
+        """Return whether the connection accepts directives now."""
         return self._visit is not None and self._visit.is_listening
 
     def silence(self, now: float) -> Silence:
@@ -72,7 +72,7 @@ class NodeConnection:
         return self._visit.directives.busy if self._visit is not None else frozenset()
 
     def take(self, directive: Directive) -> None:
-        """Start a directive. If the connection is lost meanwhile, the rows yield it again."""
+        """Start a directive; after a lost connection, the rows give the same directive again."""
         if self._visit is not None and self._visit.is_listening:
             self._visit.take(directive)
 
@@ -84,7 +84,7 @@ class NodeConnection:
             await asyncio.sleep(self._backoff())
 
     async def _connect_and_stay(self) -> str:
-        """Connect and stay until the connection breaks; returns the reason."""
+        """Connect, wait until the connection breaks, and return the reason."""
         reason = "the session ended"
         transport = self._service.connect(self.address, self._report_progress)
         try:

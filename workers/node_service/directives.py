@@ -1,4 +1,4 @@
-"""Execution of the directives of one node; each may arrive twice."""
+"""Execution of the directives of one node; a directive may arrive twice."""
 
 import asyncio
 import logging
@@ -48,8 +48,8 @@ class DirectiveRunner:
         look_every: float = LOOK_EVERY_SECONDS,
     ) -> None:
         """Args:
-        look_every: seconds between two checks whether a job that is prepared has to leave.
-        saw: is called with the status of a run when a reply has it.
+        look_every: seconds between two checks whether a job in preparation has to stop.
+        saw: is called with the status of a run from a reply.
         less_isolated: is called when a run does not start, since the node cannot isolate it.
         """
         self._transport = transport
@@ -77,7 +77,7 @@ class DirectiveRunner:
             self._busy.discard(directive.rank.member_id)
 
     def done(self, member_id: int) -> None:
-        """Forget a member that has ended."""
+        """Drop the state of a member that has ended."""
         self._busy.discard(member_id)
 
     async def _carry_out(self, directive: Directive) -> None:
@@ -118,10 +118,10 @@ class DirectiveRunner:
     async def _prepare_unless_leaving(
         self, directive: Directive, preparation: Preparation
     ) -> bool:
-        """Prepare; abandon the pull of an image if the job is stopped meanwhile.
+        """Prepare a run; cancel the pull of its image if the job is stopped meanwhile.
 
         Returns:
-            Whether the run is prepared. If not, the next directive of the member cancels it.
+            Whether the run is prepared. Otherwise the next directive of the member cancels it.
         """
         if preparation.container is None:
             await self._prepare_afresh(preparation)
@@ -138,7 +138,7 @@ class DirectiveRunner:
         return True
 
     async def _bring_checkpoint(self, directive: Directive) -> None:
-        """Copy the job's last checkpoint here; members on one node take turns."""
+        """Copy the job's last checkpoint to this node, one member of a node at a time."""
         last = directive.preparation.last if directive.preparation is not None else None
         if last is None:
             return
@@ -153,7 +153,7 @@ class DirectiveRunner:
                 self._bringing.pop(directive.rank.job_id, None)
 
     async def _prepare_afresh(self, preparation: Preparation) -> None:
-        """Prepare; replace a preparation by an earlier version that differs."""
+        """Prepare a run; replace a different preparation by an earlier version."""
         try:
             await self._transport.prepare(preparation)
         except PrepareError as error:

@@ -1,4 +1,4 @@
-"""Fetches the streams of a node, a few runs at a time; writes logs and aggregates reports."""
+"""Fetching of the streams of a node: writes logs and aggregates reports."""
 
 import asyncio
 import logging
@@ -40,7 +40,7 @@ CHUNK_BYTES: Final = 128 << 10
 
 
 class NotKeptError(Exception):
-    """A piece of a log could not be written here; it stays on its node."""
+    """A piece of a log could not be written; it remains on its node."""
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class StreamFollower:
     async def begin(
         cls, service: Service, rank: MemberRef, *, log_first: int = 0, reports_end: int = 0
     ) -> "StreamFollower":
-        """Resume where files and rows show that fetching ended."""
+        """Resume at the offsets in files and rows."""
         directory = service.settings.logs_dir / path_of(rank)
         kept = await service.on_disk(logs.extent, directory, first=log_first)
         happenings = TrainingEvents()
@@ -88,11 +88,11 @@ class StreamFollower:
 
     @property
     def is_behind(self) -> bool:
-        """Return whether there is something to fetch."""
+        """Return whether a stream has unfetched bytes."""
         return self.kept.end < self.log_end or self.tally.read_offset < self.reports_end
 
     def grew(self, *, log_end: int, reports_end: int) -> bool:
-        """Store the lengths of the streams; return whether there is something to fetch."""
+        """Store the lengths of the streams; return whether a stream has unfetched bytes."""
         self.log_end = max(self.log_end, log_end)
         self.reports_end = max(self.reports_end, reports_end)
         return self.is_behind
@@ -111,8 +111,8 @@ class StreamFollower:
         Args:
             service: takes the report.
             now: seconds since the epoch.
-            last: the run is over. Its last piece goes to the interval's end, where no earlier
-                sample of this run can be.
+            last: the run has ended. Its last progress is stored at the end of the interval, which
+                cannot have an earlier sample of this run.
         """
         every = service.settings.goodput_every
         progress = self.tally.sum_up()
@@ -142,7 +142,7 @@ class StreamFollower:
             )
 
     def close(self, service: Service) -> None:
-        """Mark the log as complete; an incomplete last character is shown as it is."""
+        """Mark the log as complete, including an incomplete last character."""
         self.is_open = False
         self._match(service, self.scanner.finish())
         self._publish(service, b"", end=True)
@@ -219,7 +219,7 @@ class StreamFollower:
 
 
 class Fetching:
-    """The followers of one node; a run that writes much waits its turn like all others."""
+    """The followers of one node; runs are served in turn, independently of their output."""
 
     def __init__(self, transport: Transport, service: Service) -> None:
         """Args: transport: of the node. service: takes files and reports."""
@@ -280,7 +280,7 @@ class Fetching:
             follower.sum_up(self._service, now=now)
 
     async def finish(self, rank: MemberRef, status: RunStatus) -> None:
-        """Fetch the rest of a run that has ended, and remove it from the node."""
+        """Fetch the remaining output of an ended run, and remove the run from the node."""
         async with self._finishing:
             if status.log_end or status.reports_end or rank.run_id in self._followers:
                 follower = await self.follow(rank)
@@ -302,7 +302,7 @@ class Fetching:
         self.forget(rank, first=kept.first if kept else 0, end=kept.end if kept else 0)
 
     def forget(self, rank: MemberRef, *, first: int, end: int) -> None:
-        """Report that nothing of a run is left on the node."""
+        """Report that the node has no data of a run any more."""
         self._service.post(Removed(node_id=rank.node_id, rank=rank, log_first=first, log_end=end))
 
     async def _drain(self, follower: StreamFollower) -> None:

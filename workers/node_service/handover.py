@@ -1,4 +1,4 @@
-"""Copying a job's last checkpoint from the node that has it to the node of its next attempt."""
+"""Copying a job's last checkpoint to the node of its next attempt."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 BAD_BLOB: Final = "bad-blob"
 TRIES: Final = 2
 MOST_PASSED_OVER: Final = 4
-"""Damaged checkpoints of a job before the copy is given up; a job retains two."""
+"""Damaged checkpoints of a job after which the copy is given up; a job retains two."""
 LOOK_EVERY_SECONDS: Final = 2.0
 
 
@@ -35,9 +35,9 @@ class HandoverError(Exception):
 async def bring(*, service: Service, line: Transport, rank: MemberRef, last: LastSaved) -> None:
     """Copy the last checkpoint of a job to the node behind ``line``, unless it is there.
 
-    If it is damaged, the one before is tried. The run is prepared only afterwards. A failure
+    If it is damaged, the previous one is tried. The run is prepared afterwards. A failure
     is recorded in the job's events, and the run starts with the checkpoints of its node:
-    training does not wait for a node that may never respond.
+    a training does not wait for a node that may never respond.
 
     Raises:
         UnreachableNodeError: the node behind ``line`` is gone.
@@ -80,10 +80,10 @@ class _Move:
         self._looked = time.monotonic()
 
     async def newest_after(self, here: Saved | None) -> tuple[Saved, list[tuple[str, str]]]:
-        """Copy the newest intact checkpoint that is further than the node's own.
+        """Copy the newest intact checkpoint that has more steps than those of the node.
 
         Returns:
-            The checkpoint, and the names of damaged ones with the reasons.
+            The checkpoint, and the names of damaged ones with reasons.
         """
         source = self._service.line_to(self._last.node_id)
         if source is None:
@@ -137,7 +137,7 @@ class _Move:
             yield piece
 
     async def _look(self) -> None:
-        """Abort the copy if the job has to leave."""
+        """Cancel the copy if the job has to stop."""
         now = time.monotonic()
         if now - self._looked < LOOK_EVERY_SECONDS:
             return

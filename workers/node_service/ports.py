@@ -1,4 +1,4 @@
-"""Reports that connections post, and the interface of the service to them."""
+"""Interface of the node service to its connections."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAddress:
-    """Address of a node for a connection; another value means another connection."""
+    """Address of a node for a connection; a changed address requires a new connection."""
 
     node_id: int
     name: str
@@ -43,7 +43,7 @@ class Service(Protocol):
 
     @property
     def is_alone(self) -> bool:
-        """Return whether no other service could manage its nodes."""
+        """Return whether it is the only live service."""
 
     def post(self, news: NodeReport) -> None:
         """Queue a report for the next turn."""
@@ -55,7 +55,7 @@ class Service(Protocol):
         """Return the transport of another node if this service manages it and it responds now."""
 
     def wake(self) -> None:
-        """Request a turn, since directives may be waiting."""
+        """Request a turn, since there may be new directives."""
 
     async def flush(self) -> None:
         """Wait until all reports so far have been written."""

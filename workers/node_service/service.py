@@ -1,4 +1,4 @@
-"""The node service: claims nodes, manages each, and releases those of other services."""
+"""The node service: claims nodes, manages them, and releases surplus nodes."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ T = TypeVar("T")
 DISK_THREADS: Final = 2
 MOST_UNSENT: Final = 512
 FROZEN_SECONDS: Final = 2.0
-"""Excess length of a pause from which on the process counts as frozen."""
+"""Delay of a pause above which the process counts as suspended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +43,10 @@ class RowChanges:
     """Result of a read of nodes and leases.
 
     Attributes:
-        taken: claims on newly acquired nodes.
+        taken: claims on newly taken nodes.
         surplus: nodes to release for another service.
         addresses: the nodes by id.
-        unreached: nodes to leave to another service that may reach them.
+        unreached: unreachable nodes to release for another service.
         is_alone: no other service could manage nodes.
     """
 
@@ -109,7 +109,7 @@ class NodeService:
 
     @property
     def carried(self) -> frozenset[int]:
-        """The nodes that it manages; may be read from any thread."""
+        """The managed nodes; thread-safe."""
         return self._carried
 
     # -- interface to connections ------------------------------------------------------------
@@ -126,7 +126,7 @@ class NodeService:
         return await self._desk.confirm(news)
 
     def line_to(self, node_id: int) -> Transport | None:
-        """Return the transport of a node that it manages and that responds now, or None."""
+        """Return the transport of a managed node that responds now, or None."""
         carrier = self._carriers.get(node_id)
         return carrier.line if carrier is not None else None
 
@@ -145,7 +145,7 @@ class NodeService:
         return loop.run_in_executor(self._disk, partial(function, *args, **kwargs))
 
     def send_signal(self, signal: Signal, **arguments: Any) -> None:
-        """Send a signal from a separate thread; live pages that miss one fetch again."""
+        """Send a signal from a separate thread; pages that miss one fetch again."""
         if not signal.has_listeners(None) or self._unsent >= MOST_UNSENT:
             return
         self._unsent += 1
@@ -161,7 +161,7 @@ class NodeService:
     # -- the service -------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Manage nodes until cancelled; then release them, so that others take over at once."""
+        """Manage nodes until cancelled; then release them for other services."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._desk.run(lambda: self._epochs, self._carriers))
@@ -190,7 +190,7 @@ class NodeService:
         return {node_id: carrier.silence(now) for node_id, carrier in self._carriers.items()}
 
     def _look(self, carried: frozenset[int], silences: Mapping[int, Silence]) -> RowChanges:
-        """In a thread: send a heartbeat, claim nodes, and read the addresses of all nodes."""
+        """Send a heartbeat, claim nodes, and read the addresses of all nodes; runs in a thread."""
         now, lease = database_now(), timedelta(seconds=self._settings.node_lease)
         refusal = self._check_clock()
         if refusal != self._refusal or self._is_beat_due():
@@ -286,7 +286,7 @@ class NodeService:
         self._start(address)
 
     def _drop(self, node_ids: Collection[int]) -> None:
-        """Disconnect from nodes of other services."""
+        """Disconnect from nodes that other services manage now."""
         for node_id in node_ids:
             self._epochs.pop(node_id, None)
             if self._carriers.pop(node_id, None) is not None:

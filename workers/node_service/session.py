@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 FENCE_GRACE_SECONDS: Final = 30.0
 MINUTE: Final = 60.0
 OLDEST_SECONDS: Final = 10 * 366 * 86_400.0
-"""Age limit of instants from a node; an older one means that its clock was wrong."""
+"""Age limit of timestamps of a node; an older one means that its clock was wrong."""
 
 
 class NodeSession:
@@ -46,7 +46,7 @@ class NodeSession:
 
     Attributes:
         directives: executes the directives of the node.
-        is_listening: whether it takes directives now.
+        is_listening: whether it accepts directives now.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class NodeSession:
         )
 
     async def stay(self, hello: NodeHello) -> None:
-        """Reconcile, then follow and execute; ends only by an error or cancellation."""
+        """Reconcile, then follow events and execute directives until an error or cancellation."""
         self._boot_id = hello.boot_id
         settings = self._service.settings
         try:
@@ -117,7 +117,7 @@ class NodeSession:
     def heard_at(self) -> float:
         """Instant of the last bytes from the node, by the monotonic clock.
 
-        While no other service could manage the node, it is not polled and counts as heard.
+        If this is the only service, it does not poll the node, which then counts as responding.
         """
         return max(self._contact_at, self._transport.heard_at or 0.0)
 
@@ -177,7 +177,7 @@ class NodeSession:
             self._finish(rank, status, end)
 
     def _instant(self, node_time: float | None) -> datetime | None:
-        """Convert a node clock's instant to the control plane's clock; None if unknown."""
+        """Convert a time of the node's clock to the control plane's clock; None if unknown."""
         clock = self._transport.clock
         if clock is None or node_time is None:
             return None
@@ -185,7 +185,7 @@ class NodeSession:
         return estimated_now() - timedelta(seconds=min(max(age, 0.0), OLDEST_SECONDS))
 
     def _finish(self, rank: MemberRef, status: RunStatus, end: Exited | None = None) -> None:
-        """Finish a run that has ended; ``end`` is its end if the rows do not have it yet."""
+        """Finish an ended run; ``end`` is its exit if the rows do not have it yet."""
         if rank.run_id in self._over:
             return
         self._over.add(rank.run_id)
@@ -207,7 +207,7 @@ class NodeSession:
     # -- comparing ---------------------------------------------------------------------------
 
     async def _reconcile(self) -> None:
-        """Compare rows and run directories, and act on every difference.
+        """Compare rows with run directories, and resolve every difference.
 
         Events of the node about unknown runs wait until afterwards, since they may be newer than
         the comparison.
@@ -322,7 +322,7 @@ class NodeSession:
             await asyncio.sleep(seconds)
 
     async def _ask_for_contact(self) -> None:
-        """Request any reply: a connection without packets breaks too late for another service."""
+        """Send a request: a silent connection breaks too late for a takeover."""
         if not self._service.is_alone:
             try:
                 await self._transport.renew([], self._service.settings.run_lease)
@@ -355,11 +355,11 @@ class NodeSession:
             log.warning("%s cannot be probed: %s", self._node.name, error)
 
     def _probe_soon(self) -> None:
-        """Probe the node at once: it isolates jobs less than its last probe found."""
+        """Probe the node at once, since it isolates jobs less than its last probe reported."""
         begin(self._tasks, self._probe())
 
     async def _sum_up(self) -> None:
-        """Sum up on a grid of the clock, so that the ranks of a gang meet in one sample."""
+        """Sum up at fixed clock times, so that samples contain all ranks of a gang."""
         every = self._service.settings.goodput_every
         while True:
             await asyncio.sleep(every - estimated_now().timestamp() % every)

@@ -1,4 +1,4 @@
-"""A node service in its own thread, and the wake-up calls that it listens to."""
+"""A node service in its own thread, and its subscription to wake-ups."""
 
 import asyncio
 import contextlib
@@ -46,10 +46,10 @@ async def _listen(wake: Callable[[], None]) -> None:
 
 
 class NodeServiceThread:
-    """A node service with its loop; restarted after a crash, fenced by its nodes' leases."""
+    """A node service with its event loop, restarted after a crash, and fenced by node leases."""
 
     def __init__(self, make: Callable[[], NodeService]) -> None:
-        """Args: make: creates a service; called in the thread, once per start."""
+        """Args: make: creates a service; called in the thread at each start."""
         self._make = make
         self._thread = threading.Thread(target=self._run, name="node-service", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -62,7 +62,7 @@ class NodeServiceThread:
         self._thread.start()
 
     def stop(self, *, seconds: float = 10.0) -> None:
-        """Stop: release nodes and close connections; runs continue."""
+        """Release the nodes and close the connections; runs continue."""
         self._stopped.set()
         with self._lock:
             if self._loop is not None and self._main is not None:

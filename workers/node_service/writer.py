@@ -29,14 +29,14 @@ LEAST_GATHER_SECONDS: Final = 0.003
 GATHER_SECONDS: Final = 0.015
 MOST_GATHER_SECONDS: Final = 0.1
 CROWD: Final = 8
-"""Number of reports and directives in a turn above which the next turn waits longer."""
+"""Reports and directives in a turn above which the next turn starts later."""
 RETRY_SECONDS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 
 class ReportWriter:
-    """Collects reports while a turn is written: under load, more of them share a commit.
+    """Collects reports while a turn is written, so that under load more reports share a commit.
 
-    All writing is done by one thread: threads of one process would only wait for each other.
+    One thread does all writes: several threads would only wait for each other.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ReportWriter:
         """Queue a report and wait for its turn.
 
         Returns:
-            Whether it has been committed; else the node is another service's, or the write
+            Whether it was committed; otherwise another service manages the node, or the write
             failed.
         """
         written: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -81,7 +81,7 @@ class ReportWriter:
             del self._doubted[id(news)]
 
     def wake(self) -> None:
-        """Poll for directives in the next turn."""
+        """Look up directives in the next turn."""
         self._directives_wanted = True
         self._something.set()
 
@@ -92,17 +92,17 @@ class ReportWriter:
             await self._all_written.wait_for(lambda: self._written >= target)
 
     async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function that writes, in the writing thread."""
+        """Call a function that writes, in the writer thread."""
         return await self._in(self._writer, partial(function, *args, **kwargs))
 
     async def read(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function that reads, in a reading thread."""
+        """Call a function that reads, in a reader thread."""
         return await self._in(self._readers, partial(function, *args, **kwargs))
 
     async def run(
         self, epochs: Callable[[], Mapping[int, int]], carriers: Mapping[int, NodeConnection]
     ) -> None:
-        """Take turns until cancelled."""
+        """Run turns until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(self._settings.tick):
@@ -117,14 +117,14 @@ class ReportWriter:
                 await asyncio.sleep(gathering_seconds(carried, time.monotonic() - begun))
 
     async def close(self) -> None:
-        """End the threads with their connections."""
+        """End the threads and close their connections."""
         for threads, count in ((self._writer, 1), (self._readers, READERS)):
             await asyncio.to_thread(end_threads, threads, count)
 
     async def _turn(
         self, epochs: Mapping[int, int], carriers: Mapping[int, NodeConnection]
     ) -> int | None:
-        """Take one turn if there is a reason; returns its number of items, or None."""
+        """Run one turn if necessary; return its number of items, or None."""
         news, self._news = self._news[:MOST_NEWS], self._news[MOST_NEWS:]
         if self._news:
             self._something.set()
@@ -154,7 +154,7 @@ class ReportWriter:
         return carried
 
     async def _is_due(self, listening: Collection[int], busy: Collection[int]) -> bool:
-        """Return whether leases need renewal, or directives wait for which no wake-up came."""
+        """Return whether leases need renewal, or it is time to poll for directives."""
         if time.monotonic() - self._held_at > self._settings.node_lease / 3:
             return True
         try:
@@ -166,7 +166,7 @@ class ReportWriter:
             return False
 
     async def _insist(self, take: Callable[..., Turn]) -> Turn:
-        """Take a turn; retry while the database is not available."""
+        """Run a turn; retry while the database is unavailable."""
         tries = 0
         while True:
             try:
@@ -203,9 +203,9 @@ class ReportWriter:
 def gathering_seconds(carried: int, seconds: float) -> float:
     """Return the pause in seconds before a turn; many reports cost about as much as one.
 
-    At a low rate the wait is as long as the last turn and at most 15 ms: the reply to a
-    directive of that turn often arrives within it. Under load half of the time is left to the
-    processes whose reports the next turn writes.
+    At a low rate, the pause is as long as the last turn, at most 15 ms: the reply to a directive
+    of that turn often arrives in it. Under load, half of the time remains for the processes whose
+    reports the next turn writes.
     """
     if carried < CROWD:
         return min(max(LEAST_GATHER_SECONDS, seconds), GATHER_SECONDS)
@@ -213,7 +213,7 @@ def gathering_seconds(carried: int, seconds: float) -> float:
 
 
 def end_threads(threads: ThreadPoolExecutor, count: int) -> None:
-    """End a pool of ``count`` threads; each closes its own connections to the database."""
+    """End a pool of ``count`` threads; each closes its database connections."""
     together = threading.Barrier(count)
 
     def close() -> None:

@@ -31,7 +31,7 @@ def english(body: Mapping[str, Any], _language: str, _time_zone: str) -> tuple[s
 
 
 def mail(parcel: Parcel, *, sender: str, letter: Letter = english) -> Outcome:
-    """Mail a delivery to its person.
+    """Send a delivery to its receiver by mail.
 
     Args:
         parcel: the delivery.
@@ -75,7 +75,7 @@ def _failed(words: str, begun: float, *, is_of_one: bool = False) -> Outcome:
 
 
 def _line(text: str) -> str:
-    """Return a name as one printable line, for a subject; names of jobs are free text."""
+    """Return a name as one printable line for a subject, since names of jobs are free text."""
     return "".join(c if c.isprintable() else " " for c in text)[:200]
 
 
@@ -105,8 +105,8 @@ def deliver(
 ) -> int:
     """Try all due deliveries; returns how many were tried.
 
-    After a failure the other deliveries of that receiver wait for the next pass, so that one that
-    does not respond delays no other receiver.
+    After a failure, the other deliveries of this receiver wait for the next pass, so that a
+    receiver without responses does not delay others.
     """
     begun, tried = time.monotonic(), 0
     failed: set[int] = set()
@@ -135,7 +135,7 @@ def deliver(
 
 
 def _carried(parcel: Parcel, outbound: Outbound) -> Outcome:
-    """Return the outcome, even after an error: a delivery without one blocks its receiver."""
+    """Return the outcome, also after an error: without one, the receiver is blocked."""
     try:
         return _carry(parcel, outbound)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""One signed request to a checked webhook address: bounded in time and size, no redirects."""
+"""A signed request to a checked webhook address: bounded time and size, no redirects."""
 
 import http.client
 import ipaddress
@@ -33,12 +33,12 @@ _WORDS: Final[tuple[tuple[type[Exception], str], ...]] = (
 
 
 class RefusedAddressError(Exception):
-    """A request may not go there; nothing has been sent."""
+    """Requests to this address are not allowed; nothing was sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Resolved address of one request: the name is resolved once.
+    """Resolved address of one request.
 
     Attributes:
         host: host of the URL, for the certificate and the header.
@@ -56,11 +56,11 @@ class Target:
 def resolve(url: str, allowed: Sequence[Network]) -> Target:
     """Look up the host's addresses once and choose one.
 
-    A host with any internal address is refused: otherwise chance decides where the request
-    goes. Without TLS requests go only to networks that an admin allows.
+    A host with any internal address is refused; otherwise the chosen address would depend on
+    chance. Without TLS requests go only to networks that an admin allows.
 
     Raises:
-        RefusedAddressError: nothing may be sent there, or the host is not known.
+        RefusedAddressError: requests to this address are not allowed, or the host is unknown.
     """
     parts = urlsplit(url)
     tls = parts.scheme == "https"
@@ -154,7 +154,7 @@ def _send(target: Target, body: bytes, headers: Mapping[str, str], *, whole_seco
 
 
 class _Pinned(http.client.HTTPConnection):
-    """A connection to the address that was checked, by the name that the certificate must have."""
+    """A connection to the checked address, with the host name for the certificate."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(target.host, target.port, timeout=CONNECT_SECONDS)
@@ -187,7 +187,7 @@ def _tls() -> ssl.SSLContext:
 
 
 def _words(error: Exception) -> str:
-    """Return the error as text, without content from the other side."""
+    """Return the error as text, without content from the receiver."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
     for kind, words in _WORDS:

@@ -1,4 +1,4 @@
-"""Device use of jobs from telemetry, for policies that read it and to detect idle jobs."""
+"""Device use of jobs from telemetry, for policies and the detection of idle jobs."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ BusyReadings = Mapping[int, Mapping[datetime, list[float | None]]]
 
 
 def sum_up_use(*, now: datetime) -> int:
-    """Add the new minutes of telemetry to attempts; returns the number of attempts."""
+    """Add new minutes of telemetry to attempts; return the number of changed attempts."""
     followed = followed_attempts()
     if not followed:
         return 0
@@ -37,7 +37,7 @@ def sum_up_use(*, now: datetime) -> int:
 
 
 def _added(one: Used, readings: Readings) -> Used:
-    """Return the use of one attempt with its new minutes; unchanged without any."""
+    """Return the use of an attempt, including its new minutes."""
     minutes = sorted(
         {
             minute
@@ -101,10 +101,9 @@ def look_at_idling(*, now: datetime) -> dict[int, IdleAction]:
 
 
 def minutes_of(one: Watched, readings: BusyReadings) -> dict[datetime, bool]:
-    """For each minute, return whether all of a job's devices are known to be idle.
+    """Return by minute whether all devices of a job are known to be idle.
 
-    A minute without a sample of a node is left out; one with a busy or unknown device
-    is False.
+    Minutes without a sample of a node are omitted; a busy or unknown device gives False.
     """
     nodes = {node for node, _ in one.members}
     if not nodes:

@@ -1,6 +1,7 @@
-"""Alarms about disks that are almost full: of the control plane's hosts and of nodes.
+"""Alarms for almost full disks of nodes and of hosts of the control plane.
 
-Admins are notified once by mail and webhooks, and again after the disk had enough room.
+Admins get one notification by mail and webhooks, and the next one only after the disk had enough
+free space.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ FRESH: Final = timedelta(seconds=30)
 def least_free(total_bytes: int) -> float:
     """Return the free bytes below which a file system is almost full.
 
-    5 % of it, at least 512 MiB and at most 10 GiB, and never more than a tenth of a small one.
+    5 % of its size, at least 512 MiB and at most 10 GiB, but at most a tenth of the size.
     """
     wanted = min(max(LEAST_FREE_BYTES, LEAST_FREE_SHARE * total_bytes), ENOUGH_FREE_BYTES)
     return min(wanted, MOST_SHARE * total_bytes)
@@ -58,9 +59,10 @@ class DiskSpace:
 
 
 def look_at_hosts(*, now: datetime) -> int:
-    """Raise and end the alarms of the data directories of all hosts; returns how many were raised.
+    """Raise and end the alarms of the data directories of all hosts; return the number of new
+    alarms.
 
-    The alarm of a host without a live process remains.
+    Alarms of hosts without a live process remain.
     """
     rows = Heartbeat.objects.filter(at__gt=now - FRESH, disk_total_bytes__gt=0)
     columns = ("host", "disk_free_bytes", "disk_total_bytes")
@@ -86,7 +88,7 @@ def _look_at_host(host: str, room: DiskSpace, is_known: bool, now: datetime) -> 
 
 @transaction.atomic
 def look_at_node(*, node_id: int, readings: Sequence[NodeLoad], now: datetime) -> bool:
-    """Raise or end the alarm of a node's disk, by the newest reading; whether it was raised."""
+    """Raise or end the alarm of a node's disk; return whether it was raised."""
     room = _room_of(readings)
     if room is None or not (room.is_almost_full or room.is_enough):
         return False

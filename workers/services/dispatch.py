@@ -86,7 +86,7 @@ class MemberRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directive:
-    """An instruction for a node about one member, derived from its row; safe to repeat.
+    """An instruction for a node about one member, derived from its row; idempotent.
 
     Attributes:
         preparation: inputs of ``prepare``.
@@ -106,7 +106,7 @@ class Directive:
 
 
 def has_directives(*, node_ids: Collection[int], busy: Collection[int]) -> bool:
-    """Return whether ``claim_directives`` would find something; reads only."""
+    """Return whether ``claim_directives`` would return directives; reads only."""
     return _waiting(node_ids, busy).exists()
 
 
@@ -120,14 +120,14 @@ def claim_directives(
 ) -> list[Directive]:
     """Derive the directives for these nodes from the steps of their members.
 
-    The function returns equal directives until reports of nodes change the steps. So the next
-    service repeats a directive that was lost with its predecessor.
+    The function returns the same directives until reports of nodes change the steps. So the next
+    service repeats directives that were lost with its predecessor.
 
     Args:
         node_ids: nodes that accept directives.
         busy: members with a directive in progress.
         settings: settings of the workers.
-        now: the instant that is written.
+        now: time to store.
     """
     members = list(
         _waiting(node_ids, busy)
@@ -194,7 +194,7 @@ def _waiting(node_ids: Collection[int], busy: Collection[int]) -> QuerySet[Membe
 
 
 def _with_all(member_ids: Collection[int]) -> dict[int, Member]:
-    """Load members with all fields of a preparation."""
+    """Load members with all fields that a preparation needs."""
     if not member_ids:
         return {}
     found = Member.objects.filter(pk__in=list(member_ids)).select_related(

@@ -1,4 +1,4 @@
-"""Duties that one process at a time performs: held by a lease in the database, in its time."""
+"""Duties that one process at a time performs, assigned by leases in the database's time."""
 
 import logging
 import time
@@ -26,7 +26,7 @@ class Taken:
 
     Attributes:
         is_new: whether the duty was free before, or its lease had expired.
-        state: state from the last holder, if the lease is new.
+        state: state of the last holder, if the lease is new.
     """
 
     is_new: bool
@@ -34,10 +34,10 @@ class Taken:
 
 
 def take_duty(*, name: str, owner: str, now: datetime, state: Mapping[str, Any]) -> Taken | None:
-    """Take or renew a duty; one of several concurrent processes gets it.
+    """Take or renew a duty; only one of several concurrent processes succeeds.
 
-    A holder that is proved to have ended, and one whose lease ends later than any clock allows,
-    does not hold it. A process that finds another holder writes nothing.
+    The lease of a holder that has ended, or an implausibly late lease, is ignored. A process that
+    finds another holder writes nothing.
 
     Args:
         name: name of the duty.
@@ -70,7 +70,7 @@ def release_duty(*, name: str, owner: str, now: datetime, state: Mapping[str, An
 
 
 def is_in_force(expires_at: datetime, now: datetime) -> bool:
-    """Return whether a lease holds; one that ends later than any clock allows does not."""
+    """Return whether a lease is in force; an implausibly late one is not."""
     return now < expires_at <= now + LEASE + MOST_SKEW
 
 
@@ -96,9 +96,9 @@ class Duty:
     def hold(
         self, state: Callable[[], Mapping[str, Any]], *, begin: Callable[[Mapping[str, Any]], None]
     ) -> bool:
-        """Take or renew the duty when it is time to.
+        """Take or renew the duty if a renewal is due.
 
-        During a database outage the duty is held until its lease has expired.
+        During a database outage, the process holds the duty until its lease expires.
 
         Args:
             state: state for the next holder.

@@ -20,9 +20,9 @@ class GangMember:
 
     Attributes:
         rank: within the role; ``node_rank`` through the gang.
-        host: address at which the other ranks reach it.
+        host: address for the other ranks.
         ports: ports of the member by label.
-        node_host: address of its node; empty where it is ``host``.
+        node_host: address of its node; empty if equal to ``host``.
         interface: network interface of its node for traffic of the gang; empty if not chosen.
         adapters: active InfiniBand adapters of its node, if the gang is on several nodes.
     """
@@ -62,14 +62,14 @@ class AttemptGang:
     plan: Mapping[str, Any] | None = None
 
     def alone(self) -> "AttemptGang":
-        """Build the gang of one rank in its own network, where it reaches itself by loopback."""
+        """Build the gang of one rank in its own network; its address is the loopback address."""
         (member,) = self.members
         inside = replace(member, host=LOOPBACK, node_host=member.host)
         return replace(self, members=(inside,))
 
     @property
     def master(self) -> GangMember:
-        """The rank of the rendezvous."""
+        """The rank that hosts the rendezvous."""
         return self.members[0]
 
     def of_role(self, role: str) -> list[GangMember]:
@@ -78,7 +78,7 @@ class AttemptGang:
 
 
 def as_name(text: str) -> str:
-    """Return ``text`` as the end of a variable's name: capitals, digits, underscores."""
+    """Return ``text`` as suffix of a variable name: capitals, digits, underscores."""
     return as_variable(text).upper()
 
 
@@ -91,7 +91,7 @@ _ONE_THREAD: Final = MappingProxyType({"OMP_NUM_THREADS": "1"})
 def job_environment(
     gang: AttemptGang, member: GangMember, gpus: Sequence[str] = (), *, gpu_access: str = ""
 ) -> dict[str, str]:
-    """Return a rank's variables: defaults, overridden by the user's, overridden by facts.
+    """Return a rank's variables: defaults, user variables and facts, in ascending precedence.
 
     Args:
         gang: common data of the members.
@@ -114,7 +114,7 @@ def job_environment(
 
 
 def _libraries(member: GangMember) -> dict[str, str]:
-    """Return the network of the gang for communication libraries, which guess otherwise."""
+    """Return the network of the gang for communication libraries, which would guess otherwise."""
     found = {}
     if member.interface:
         # NCCL reads a name without "=" as a prefix.
@@ -157,8 +157,8 @@ def _gpus_of_process(gpus: Sequence[str]) -> dict[str, str]:
 def _gpus_in_container(gpus: Sequence[str], gpu_access: str) -> dict[str, str]:
     """Return the variables for a container, in which the GPUs have the numbers 0 to n - 1.
 
-    ``NVIDIA_VISIBLE_DEVICES`` is always set: many images set it to ``all``, and an engine with
-    NVIDIA's runtime would then hand in every GPU of the node.
+    ``NVIDIA_VISIBLE_DEVICES`` is always set: many images set it to ``all``, and NVIDIA's runtime
+    would then add every GPU of the node.
     """
     by_request = gpus and gpu_access == BY_DEVICE_REQUEST
     visible = {"NVIDIA_VISIBLE_DEVICES": ",".join(gpus) if by_request else "void"}
@@ -192,7 +192,7 @@ def _part(gang: AttemptGang) -> dict[str, str]:
 
 
 def _elastic(gang: AttemptGang) -> dict[str, str]:
-    """Return the sizes at which the job may resume after a notice, and its training settings."""
+    """Return the allowed sizes after a notice, and the training settings."""
     elastic = gang.spec.elastic
     if elastic is None:
         return {}

@@ -1,4 +1,4 @@
-"""The network of a gang on several nodes: one interface of each node, by which all reach it."""
+"""The network of a gang on several nodes: one interface of each node."""
 
 import ipaddress
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from ipaddress import IPv4Interface, IPv4Network
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeNetwork:
-    """Facts of a node for the choice.
+    """Facts of a node for the choice of an interface.
 
     Attributes:
         host: its SSH address.
@@ -43,7 +43,7 @@ class _Subnet:
             self.found[node] = speed, name, address
 
     def reaches(self, nodes: Iterable[int]) -> bool:
-        """Return whether each node has an address of its own there.
+        """Return whether each node has a distinct address in the subnet.
 
         Bridges of container engines have the same address on all nodes.
         """
@@ -54,15 +54,15 @@ class _Subnet:
 def data_addresses(nodes: Mapping[int, NodeNetwork]) -> dict[int, DataAddress]:
     """Choose the addresses by which the members of a gang reach each other.
 
-    An interface that an admin set is used as it is. Otherwise all nodes use the subnet that they
-    share and whose slowest interface is the fastest; the subnet of the SSH addresses wins a tie.
+    An interface set by an admin takes precedence. Otherwise all nodes use the shared subnet whose
+    slowest interface is the fastest; the subnet of the SSH addresses wins a tie.
 
     Args:
         nodes: nodes of the gang by ID.
 
     Returns:
-        Interface and address by node. Empty if the SSH addresses are to be used: on one node, on
-        nodes that are reached by loopback, and if no subnet is shared.
+        Interface and address by node. Empty if the SSH addresses apply: on one node, on nodes with
+        loopback addresses, and without a shared subnet.
     """
     if len(nodes) < 2 or any(_is_loopback(node.host) for node in nodes.values()):
         return {}

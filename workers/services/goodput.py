@@ -24,8 +24,8 @@ LEAST_EFFICIENCY: Final = 1e-6
 def add_progress(*, rank: MemberRef, progress: RankProgress, at: datetime) -> None:
     """Add one rank's progress to its attempt's sample; step and loss are the first rank's.
 
-    The same transaction moves the offset up to which reports are counted. So, after a
-    crash, no report is counted twice or left out.
+    The same transaction stores the offset of the counted reports. So a crash neither repeats nor
+    loses reports.
     """
     open_log(rank)
     moved = LogStream.objects.filter(

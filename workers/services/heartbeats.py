@@ -1,4 +1,4 @@
-"""Heartbeats of all processes, as rows, under names that show when a process has ended."""
+"""Heartbeat rows of all processes; the names show whether a process has ended."""
 
 import os
 import shutil
@@ -17,15 +17,15 @@ from workers.models import Heartbeat
 def process_name(kind: str) -> str:
     """Return ``kind@host:space:pid:start``, unique for each start of a process.
 
-    ``space`` names the boot and the namespace in which ``pid`` means something, ``start`` is when
-    the process began, in clock ticks since the boot.
+    ``space`` identifies the boot and the PID namespace; ``start`` is the start time of the process
+    in clock ticks since the boot.
     """
     pid = os.getpid()
     return f"{kind}@{socket.gethostname()[:40]}:{_space()}:{pid}:{_start_of(pid) or 0}"
 
 
 def has_ended(name: str) -> bool:
-    """Return whether the named process is proved to have ended; False if unknown."""
+    """Return whether the process has certainly ended; False if unknown."""
     try:
         _, space, pid, start = name.rsplit(":", 3)
         number, began = int(pid), int(start)
@@ -91,14 +91,14 @@ def beat(
 ) -> None:
     """Write the heartbeat of ``process``.
 
-    To be called from its work loop, so that the heartbeat stops when the process hangs.
+    The work loop calls it, so that the heartbeats stop if the process hangs.
 
     Args:
         process: name of the process, unique among all processes of the installation.
         kind: web, rounds, default, nodes or beat.
         now: the database's time.
         facts: measurements of its host.
-        refusal: code of the reason for which it does no work; empty if it works.
+        refusal: code of the reason why it does not work; empty if it works.
     """
     values: dict[str, Any] = {"at": now, "refusal": refusal}
     if facts is not None:
@@ -123,11 +123,11 @@ def beats_of_host(*, host: str) -> list[tuple[int, datetime]]:
 
 
 def forget_processes(*, now: datetime, after: timedelta) -> int:
-    """Delete the rows of processes without a heartbeat for long, and return their number."""
+    """Delete rows with old heartbeats, and return their number."""
     deleted, _ = Heartbeat.objects.filter(at__lt=now - after).delete()
     return deleted
 
 
 def forget(*, processes: Collection[str]) -> None:
-    """Delete the rows of processes that have ended cleanly."""
+    """Delete the rows of these processes, after a clean exit."""
     Heartbeat.objects.filter(process__in=list(processes)).delete()

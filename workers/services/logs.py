@@ -27,7 +27,7 @@ _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 def unfinished(data: bytes) -> int:
-    """Return how many bytes at the end of ``data`` may begin one more character."""
+    """Return the number of bytes at the end of ``data`` that may be an incomplete character."""
     for back in range(1, min(LONGEST_CHARACTER, len(data) + 1)):
         byte = data[-back]
         if byte < 0x80:
@@ -38,7 +38,7 @@ def unfinished(data: bytes) -> int:
 
 
 def continued(before: bytes, data: bytes) -> int:
-    """Return how many bytes at the start of ``data`` finish a character begun in ``before``."""
+    """Return the number of first bytes that complete a character begun in ``before``."""
     open_bytes = unfinished(before)
     if not open_bytes:
         return 0
@@ -50,7 +50,7 @@ def continued(before: bytes, data: bytes) -> int:
 
 
 def decode(data: bytes) -> str:
-    """Return ``data`` as text; invalid UTF-8 becomes U+FFFD, and NUL likewise."""
+    """Return ``data`` as text; invalid UTF-8 and NUL become U+FFFD."""
     return data.decode("utf-8", "replace").replace("\0", "\ufffd")
 
 
@@ -182,7 +182,7 @@ def open_log(rank: MemberRef) -> None:
 
 
 def keep_log(rank: MemberRef, *, first: int, end: int, closed: bool) -> None:
-    """Store how far a log has been fetched; a closed log does not change."""
+    """Store the fetched range of a log; a closed log does not change."""
     open_log(rank)
     LogStream.objects.filter(member_id=rank.member_id, closed=False).update(
         first=first, end=end, closed=closed, host=socket.gethostname()
@@ -216,7 +216,7 @@ def close_logs(ends: Mapping[MemberRef, tuple[int, int]]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LogHit:
-    """A line with the words: the offset of its first byte, and at most 1,000 characters."""
+    """A matching line: the offset of its first byte, and at most 1,000 characters."""
 
     offset: int
     text: str
@@ -224,11 +224,11 @@ class LogHit:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """Result for one stretch.
+    """Search result for one range.
 
     Attributes:
         hits: the lines, in their order.
-        used: bytes of the stretch that are done.
+        used: number of searched bytes.
     """
 
     hits: tuple[LogHit, ...]
@@ -239,12 +239,11 @@ def search(data: bytes, wanted: str, *, offset: int, limit: int, is_last: bool) 
     """Return the lines of ``data`` that contain ``wanted``, in upper or lower case.
 
     Args:
-        data: a stretch that begins where a line begins.
+        data: a range that starts at the beginning of a line.
         wanted: words of one line.
         offset: offset of the first byte of ``data``, for those of the hits.
-        limit: requested bytes; if all of them came without the end of a line, the line is
-            searched in pieces.
-        is_last: nothing follows, so the last line is whole without its end.
+        limit: requested bytes; a line longer than this is searched in pieces.
+        is_last: nothing follows, so the last line is complete without a line break.
     """
     end = len(data) if is_last else data.rfind(b"\n") + 1
     if not end and len(data) > limit - LONGEST_CHARACTER:

@@ -1,4 +1,4 @@
-"""Leases of nodes by node services, with an epoch that fences off the previous service."""
+"""Node leases of node services, with an epoch that fences off the previous service."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Set, Sized
@@ -18,11 +18,12 @@ from workers.services.reach import Silence
 
 SERVICE_KIND: Final = "nodes"
 CLOCK_SKEW: Final = "clock-skew"
-"""Code of a service without nodes because its host's clock is too far off the database's."""
+"""Code of a service that gets no nodes, since its host's clock differs too much from the
+database's."""
 
 
 class NodeClaim(NamedTuple):
-    """A node that a service has taken.
+    """The claim of a service on a node.
 
     Attributes:
         epoch: epoch of the lease.
@@ -38,17 +39,17 @@ def claim_nodes(
 ) -> dict[int, NodeClaim]:
     """Claim nodes without a lease, up to a fair share of all nodes.
 
-    A lease that ends later than any clock allows is not in force.
+    An implausibly late lease is not in force.
 
     Args:
         owner: name of this service.
         carried: nodes that it manages already.
         now: the instant of the decision.
         lease: lifetime of a claim without renewal.
-        fresh: a service whose heartbeat is older does not count.
+        fresh: maximum age of the heartbeat of a live service.
 
     Returns:
-        Claims on the nodes that were taken, by node.
+        New claims, by node.
     """
     nodes = list(_nodes().values_list("id", flat=True))
     living = fellows(owner=owner, now=now, fresh=fresh)
@@ -95,7 +96,7 @@ def fellows(*, owner: str, now: datetime, fresh: timedelta) -> frozenset[str]:
 
 
 def surplus(*, owner: str, carried: Collection[int], now: datetime, fresh: timedelta) -> list[int]:
-    """Return the nodes to release, because another service has come that manages fewer."""
+    """Return the nodes to release for services that manage fewer nodes."""
     able = fellows(owner=owner, now=now, fresh=fresh) - _impaired(now)
     backing_off = _backing_off(now)
     share = _share(_nodes().values_list("id", flat=True), able, backing_off)
@@ -103,7 +104,7 @@ def surplus(*, owner: str, carried: Collection[int], now: datetime, fresh: timed
 
 
 def _share(nodes: Iterable[int], able: Sized, backing_off: Mapping[int, Set[str]]) -> int:
-    """Return this service's share, besides ``able``, of the nodes that all services reach."""
+    """Return the fair share of this service, with ``able`` other services."""
     return math.ceil(len(set(nodes) - backing_off.keys()) / (len(able) + 1))
 
 
@@ -117,7 +118,7 @@ def unreached(
     living: Set[str],
     now: datetime,
 ) -> dict[int, Silence]:
-    """Return the nodes to leave to another service that may reach them.
+    """Return the nodes to release for another service that may reach them.
 
     Args:
         owner: this service.
@@ -168,7 +169,7 @@ def end_backoffs(*, owner: str, node_ids: Collection[int] | None = None) -> None
 
 
 def _noted_silences(node_ids: Collection[int], *, now: datetime) -> dict[int, float]:
-    """Return the seconds of noted silence of nodes that others could not reach."""
+    """Return the recorded silence in seconds of nodes that other services could not reach."""
     found = NodeBackoff.objects.filter(
         node_id__in=list(node_ids), until__gt=now, silent_since__lte=now
     )
@@ -190,10 +191,10 @@ def _backing_off(now: datetime) -> dict[int, frozenset[str]]:
 def hold(
     *, owner: str, epochs: Mapping[int, int], now: datetime, lease: timedelta
 ) -> frozenset[int]:
-    """Renew the claims on these nodes; to be the first statement of a transaction that writes.
+    """Renew the claims on these nodes; must be the first statement of a writing transaction.
 
     Returns:
-        The nodes that ``owner`` still manages in the known epoch.
+        The nodes that ``owner`` still manages in the given epoch.
     """
     mine = NodeLease.objects.filter(owner=owner, node_id__in=list(epochs))
     # The update locks the rows, so that no service can take a node over before the commit.
@@ -232,9 +233,10 @@ def _claim(node_id: int, owner: str, now: datetime, lease: timedelta) -> int | N
 
 
 def _impaired(now: datetime) -> frozenset[str]:
-    """Return the services that get no more nodes, as they cannot reach one that may be all right.
+    """Return the services that get no more nodes, since they cannot reach a node that may be
+    healthy.
 
-    They may be cut off from all nodes. A node that is down proves nothing.
+    They may have lost the network. Nodes in state *down* are not evidence.
     """
     rows = NodeBackoff.objects.filter(until__gt=now).exclude(node__contact=NodeState.DOWN)
     return frozenset(rows.values_list("process", flat=True))

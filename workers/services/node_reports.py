@@ -1,4 +1,4 @@
-"""Reports of nodes as values with their writes; many share one transaction."""
+"""Reports of nodes as values with their database writes; many share one transaction."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,13 +54,13 @@ class Prepared(NodeReport):
 
     @classmethod
     def write_all(cls, news: Sequence[Self], now: datetime) -> None:
-        """Move the members, and the gangs that are complete."""
+        """Update the members, and the gangs that are complete."""
         attempts.mark_all_prepared(member_ids=[item.member_id for item in news], now=now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparing(NodeReport):
-    """A node still prepares a run; the message has its progress."""
+    """A node is preparing a run; the message describes the progress."""
 
     member_id: int
     message: str
@@ -93,7 +93,7 @@ class PrepareFailed(NodeReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running(NodeReport):
-    """A run's process runs (or has run already).
+    """The process of a run has started (and may have ended).
 
     Attributes:
         started_at: on the control plane's clock; None where the node's time is not known.
@@ -113,7 +113,7 @@ class Running(NodeReport):
 
     @classmethod
     def write_all(cls, news: Sequence[Self], now: datetime) -> None:
-        """Move the members, and the jobs of which all members run."""
+        """Update the members, and the jobs whose members all run."""
         attempts.mark_all_running(
             starts=[
                 attempts.ReportedStart(
@@ -146,7 +146,7 @@ class Exited(NodeReport):
 
     @classmethod
     def write_all(cls, news: Sequence[Self], now: datetime) -> None:
-        """Move the members and all that follows from it."""
+        """Update the members, and their gangs and jobs."""
         first = {item.member_id: item for item in reversed(news)}
         attempts.mark_all_exited(
             records={member_id: item.record for member_id, item in first.items()},
@@ -157,7 +157,7 @@ class Exited(NodeReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled(NodeReport):
-    """A run that had not started is gone."""
+    """A run was removed before its start."""
 
     order = 3
     member_id: int
@@ -169,7 +169,7 @@ class Cancelled(NodeReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost(NodeReport):
-    """A run is proved gone, and its end is unknown."""
+    """A run has certainly ended, with an unknown result."""
 
     order = 3
     member_id: int
@@ -182,14 +182,14 @@ class Lost(NodeReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeverBegan(NodeReport):
-    """A member that never got its start directive, on a node that is gone."""
+    """The node of a member is gone, and the member never got its start directive."""
 
     order = 3
     member_id: int
     message: str
 
     def write(self, now: datetime) -> None:
-        """Release the member if it has to leave; otherwise end its attempt because of the node."""
+        """Release the member if it has to stop; otherwise end its attempt with a node failure."""
         if Member.objects.filter(pk=self.member_id, stop_asked_at__isnull=False).exists():
             attempts.mark_cancelled(member_id=self.member_id, now=now)
             return
@@ -205,7 +205,7 @@ class NeverBegan(NodeReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed(NodeReport):
-    """A run's directory is gone from its node; its log is here as far as fetched."""
+    """The node has deleted the directory of a run; the rest of its log is lost."""
 
     order = 6
     rank: MemberRef
@@ -243,7 +243,7 @@ class Renewed(NodeReport):
     member_ids: Sequence[int]
 
     def write(self, now: datetime) -> None:
-        """Store the instant, from which the fence counts."""
+        """Store the time, at which the fence starts."""
         attempts.record_renewal(member_ids=list(self.member_ids), now=now)
 
 
@@ -319,7 +319,7 @@ class Profiled(NodeReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogMatched(NodeReport):
-    """Lines of a log have matched rules."""
+    """Lines of a log match log rules."""
 
     order = 5
     rank: MemberRef

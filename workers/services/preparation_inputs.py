@@ -120,7 +120,7 @@ def read_sealed_secrets(job_ids: Collection[int]) -> dict[tuple[int, str], dict[
 
 
 class GpuNames(NamedTuple):
-    """The names of a GPU for drivers: its UUID, and the index that the driver has for it now."""
+    """Identity of a GPU: its UUID, and its current index in the driver."""
 
     uuid: str
     driver_index: int
@@ -129,7 +129,7 @@ class GpuNames(NamedTuple):
 def read_devices(
     node_ids: Collection[int],
 ) -> tuple[dict[int, dict[int, GpuNames]], dict[int, dict[int, tuple[float, int]]]]:
-    """Return by node the names of its GPUs, and each device's share of processors and memory."""
+    """Return GPU names, and the share of CPUs and memory of each device, by node."""
     gpus: dict[int, dict[int, GpuNames]] = defaultdict(dict)
     shares: dict[int, dict[int, tuple[float, int]]] = defaultdict(dict)
     for device in Device.objects.filter(node_id__in=list(node_ids), retired_at=None):

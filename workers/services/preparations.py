@@ -46,7 +46,7 @@ class NoHostNetworkError(Exception):
 
 
 class HostIpcError(Exception):
-    """A container is to use the IPC namespace of a node that other tenants may use."""
+    """A container requests the IPC namespace of a node that other tenants may use."""
 
     def __str__(self) -> str:
         return (
@@ -89,12 +89,12 @@ class Preparations:
         )
 
     def of(self, member: Member) -> Preparation:
-        """Return all that the node of a member needs to prepare its run.
+        """Return the inputs with which the node of a member prepares its run.
 
         Raises:
             NoHostNetworkError: the gang needs its nodes' network, and jobs may not have it.
             HostIpcError: the container needs a node of one tenant.
-            DeviceGoneError: the node has no longer one of the member's devices.
+            DeviceGoneError: the node does not have one of the member's devices any more.
             StorageNotAllowedError: a storage of the job is not available to it any more.
             UnreadableSecretError: a secret cannot be decrypted.
         """
@@ -277,7 +277,7 @@ class Preparations:
         return [gpus[number] for number in member.devices if number in gpus]
 
     def _share(self, member: Member, role: RoleSpec) -> tuple[float, int]:
-        """Return processors and memory: the request of the role, or the share of its devices."""
+        """Return CPUs and memory: as requested by the role, or the share of its devices."""
         shares = self._shares.get(member.node_id, {})
         mine = [shares[index] for index in member.devices if index in shares]
         # An instance with fewer devices than requested gets CPUs and memory in proportion.
@@ -288,7 +288,7 @@ class Preparations:
 
 
 def _checkpoint_directory(spec: JobSpec, rules: Mapping[str, StorageRule]) -> str:
-    """Return the directory for checkpoints that all nodes share; empty for one of the node."""
+    """Return the shared directory for checkpoints; empty if they are stored on the node."""
     rule = rules.get(spec.checkpoint_dir)
     return spec.checkpoint_dir if rule is None else rule.source
 
@@ -332,12 +332,12 @@ def _checkpoint_paths(rules: Mapping[str, StorageRule]) -> list[VisiblePath]:
 
 
 def _gpu_access(node: Node) -> str:
-    """Return how the node's engine gives GPUs to containers."""
+    """Return the method by which the node's engine gives GPUs to containers."""
     return str(node.inventory.get("gpu_access") or BY_DEVICE_REQUEST)
 
 
 def _enforces_limits(node: Node) -> bool:
-    """Return whether the node enforces limits: it can, and its devices are real, not declared."""
+    """Return whether the node enforces limits: it has control groups and real devices."""
     devices = node.inventory.get("devices", [])
     declared = bool(devices) and all(device.get("declared") for device in devices)
     return bool(node.inventory.get("cgroups")) and not declared

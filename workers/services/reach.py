@@ -1,4 +1,4 @@
-"""Choice of the service for a node that some cannot reach, without clock and database."""
+"""Choice of a service for a node that some services cannot reach; pure functions."""
 
 from collections.abc import Set
 from typing import Final, NamedTuple
@@ -10,7 +10,7 @@ class Silence(NamedTuple):
     """Time without a message from a node, in seconds.
 
     Attributes:
-        seconds: since its last message, or since the service manages it.
+        seconds: time since its last message, or since the service took it.
         patience: limit before another service takes it.
         noted: seconds since the record of the silence; None without a record.
     """
@@ -32,14 +32,14 @@ def others_to_try(service: str, *, living: Set[str], backing_off: Set[str]) -> S
 
 
 def is_given_up(silence: Silence, *, others: Set[str]) -> bool:
-    """Return whether to leave a node to others that may reach it; alone a service retries."""
+    """Return whether to release a node for other services; a single service retries forever."""
     return bool(others) and silence.seconds >= silence.patience
 
 
 def may_claim(service: str, *, living: Set[str], backing_off: Set[str]) -> bool:
     """Return whether a service may claim a node without a lease.
 
-    One that backs off leaves it to other services, if any.
+    A service in back-off leaves the node to other services, if there are any.
     """
     others = others_to_try(service, living=living, backing_off=backing_off)
     return service not in backing_off or not others

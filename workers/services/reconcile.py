@@ -1,7 +1,7 @@
-"""Reconciliation of members with their nodes, which may be lost.
+"""Reconciliation of the rows of members with run directories on nodes.
 
-Run directories are compared with rows: running ones are adopted, ended ones finished, others
-fenced. Members on lost nodes are released only when it is proved that nothing of them runs.
+Running runs are adopted, ended runs finished, and unknown runs fenced. Members on lost nodes are
+released only when their processes have certainly ended.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -50,7 +50,7 @@ class RunVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One difference between rows and directories, or one agreement that needs a follower."""
+    """The action for one run, with its run or member."""
 
     verdict: RunVerdict
     run_id: str
@@ -59,7 +59,7 @@ class Finding:
 
 
 def expected_members(*, node_id: int) -> list[KnownMember]:
-    """Return members with runs on the node, or with directories not removed yet."""
+    """Return members with a run or a run directory on the node."""
     members = Member.objects.filter(
         node_id=node_id, removed_at=None, step__in=(MemberStep.RUNNING, MemberStep.EXITED)
     )
@@ -85,9 +85,9 @@ def compare(
 
     Args:
         runs: runs on the node.
-        expected: members by the rows before the node was asked.
-        rows: members of these runs, read after the node was asked. A run is created
-            after its row, so one without a row here has no owner.
+        expected: members by the rows, read before the query to the node.
+        rows: members of these runs, read after the query to the node. A run is created after its
+            row, so a run without a row here has no owner.
         installation: this installation; runs of another installation remain untouched.
     """
     findings: list[Finding] = []
@@ -138,11 +138,11 @@ def _known(members: Iterable[Member]) -> list[KnownMember]:
 def find_gone(
     *, node_ids: Collection[int], settings: WorkerSettings, now: datetime
 ) -> list[NodeReport]:
-    """Return reports about members from which no report can come any more.
+    """Return reports about members that cannot report any more.
 
-    These are all members on a node that an admin declared dead; and, on a node that is down, those
-    never started, and members that must have ended: since the last contact with the control plane,
-    lease, grace and a margin have passed on the node too.
+    These are all members on nodes that an admin declared dead. On nodes that are down, these are
+    members that never started, and members whose lease, grace period and margin have passed since
+    the last contact.
 
     Args:
         node_ids: the nodes that this service manages.
@@ -173,7 +173,7 @@ def _reports_of_gone(
 
 
 def fence(member: Member, settings: WorkerSettings) -> datetime:
-    """Return when no process of the member can run any more, for any state of its node."""
+    """Return the time after which no process of the member can run, in any state of its node."""
     last = max(
         moment
         for moment in (

@@ -1,4 +1,4 @@
-"""A job's reports, parsed as hostile text and summed up over short intervals."""
+"""Parsing of a job's reports, which are untrusted text, and sums over short intervals."""
 
 import json
 import math
@@ -16,7 +16,7 @@ LONGEST_STEP_SECONDS: Final = 1e7
 LARGEST_BATCH: Final = 1 << 40
 LARGEST_NOISE: Final = 1e300
 MOST_KINDS: Final = 8
-"""Step kinds in one interval; a batch size changes once in many seconds."""
+"""Maximum number of step kinds in an interval; a batch size changes rarely."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +29,8 @@ class ReportLine:
         samples: mean samples of the process in each of them.
         step_seconds: mean duration of each of them.
         time: seconds since the epoch, node's clock.
-        is_leading: of the rank's first process, which counts the steps; of the others
-            only the samples count.
+        is_leading: from the first process of the rank, which counts the steps; of other processes,
+            only samples count.
         batch: samples of all ranks in the step; None if not reported.
         accumulation: micro-batches of each process in it.
         noise: squared norm and variance of the gradient at the initial batch.
@@ -97,7 +97,7 @@ def _count(found: dict[str, Any], name: str) -> int | None:
 
 
 def _noise(found: dict[str, Any]) -> tuple[float, float] | None:
-    """Parse both numbers, not both 0: one of gradient and noise is always positive."""
+    """Parse both numbers, of which at least one must be positive."""
     said = found.get("noise")
     if not isinstance(said, list) or len(said) != 2:
         return None
@@ -164,9 +164,9 @@ class ReportTally:
     """Sums up one rank's reports between two samples.
 
     Attributes:
-        offset: bytes of the stream read in whole lines.
-        last_time: the newest time that is counted, so that the next interval begins there.
-        others: gets the lines that are not reports.
+        offset: bytes of the stream that were read as complete lines.
+        last_time: newest counted time, at which the next interval begins.
+        others: receives the lines that are not reports.
     """
 
     offset: int = 0
@@ -206,11 +206,11 @@ class ReportTally:
         self._rest = rest
 
     def skip_to(self, offset: int) -> None:
-        """Continue at a later offset: the node has dropped older reports above its cap."""
+        """Continue at a later offset, since the node has dropped older reports above its cap."""
         self.offset, self._rest = offset, b""
 
     def sum_up(self) -> RankProgress | None:
-        """Return the progress since the last call, or None where nothing has been reported."""
+        """Return the progress since the last call, or None without new reports."""
         last = self._last
         if last is None:
             return None
@@ -265,7 +265,7 @@ class ReportTally:
             )
 
     def _seconds(self, last: ReportLine) -> float:
-        """Return the time since the end of the previous interval, at least its work time."""
+        """Return the time since the previous interval, at least the duration of the steps."""
         if last.time is not None and self.last_time is not None and last.time > self.last_time:
             return last.time - self.last_time
         return max(self._busy, 1e-3)

@@ -1,4 +1,4 @@
-"""Retention of logs, goodput and telemetry: deletes them some time after the job's end."""
+"""Retention of logs, goodput and telemetry after the end of a job."""
 
 import shutil
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ DEAD_AFTER: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRetention:
-    """Retention, counted from the job's end; None means for ever.
+    """Retention, counted from the job's end; None means no limit.
 
     Attributes:
         logs: files and text; the rows remain and mark the text as dropped.
@@ -41,12 +41,12 @@ class Forgotten:
 
 
 def prune(*, retention: WorkerRetention, logs_dir: Path, now: datetime) -> Forgotten:
-    """Delete data older than ``retention``; jobs that have not ended lose nothing.
+    """Delete data older than ``retention``; data of live jobs remains.
 
     Args:
         retention: the limits.
         logs_dir: directory of the logs.
-        now: the present.
+        now: current time.
     """
     heartbeats.forget_processes(now=now, after=DEAD_AFTER)
     return Forgotten(
@@ -96,7 +96,7 @@ def _prune_jobs_rows(
 
 
 def _delete(rows: "QuerySet[Any]") -> int:
-    """Delete in batches, so that locks on the database are short."""
+    """Delete in batches, so that database locks are short."""
     count = 0
     while ids := list(rows.order_by("pk").values_list("pk", flat=True)[:BATCH]):
         rows.model._base_manager.filter(pk__in=ids).delete()

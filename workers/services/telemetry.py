@@ -35,7 +35,7 @@ def device_numbers(*, node_id: int) -> dict[str, int]:
 def numbered(reading: NodeLoad, numbers: Mapping[str, int]) -> NodeLoad:
     """Return a reading by the numbers of the devices instead of the indices of the driver.
 
-    A GPU without a number is left out: it has no leaf yet.
+    A GPU without a number is omitted: it has no leaf cell yet.
     """
     devices = tuple(
         replace(device, index=numbers[device.uuid]) if device.uuid else device
@@ -82,7 +82,7 @@ def keep_current(*, node_id: int, at: datetime, reading: Mapping[str, Any]) -> N
 def current_readings(*, node_ids: Collection[int], now: datetime) -> dict[int, dict[str, Any]]:
     """Return the newest readings by node, in the format of ``as_json``, with ``at``.
 
-    A node without a reading for three minutes is left out.
+    Nodes without a reading for three minutes are omitted.
     """
     found = _from_redis(node_ids)
     missing = [node_id for node_id in node_ids if node_id not in found]
@@ -112,12 +112,12 @@ def _from_redis(node_ids: Collection[int]) -> dict[int, dict[str, Any]]:
 
 
 def roll_up(*, now: datetime) -> int:
-    """Average complete spans into the next longer ones; returns how many rows were written."""
+    """Average complete spans into the next longer spans; return the number of written rows."""
     return sum(_roll_up(short, long, now) for short, long in ROLL_UPS)
 
 
 def prune(*, now: datetime) -> int:
-    """Delete rows beyond their span's retention; returns how many."""
+    """Delete rows whose retention has ended; return their number."""
     deleted = 0
     for span, age in KEEP.items():
         count, _ = NodeTelemetry.objects.filter(span_seconds=span, at__lt=now - age).delete()

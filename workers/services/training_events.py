@@ -25,7 +25,7 @@ KINDS: Final = (
 )
 CHECKPOINT_MOVED: Final = "checkpoint-moved"
 CHECKPOINT_LEFT: Final = "checkpoint-left"
-"""Names of events of the node service (both above), never of a training."""
+"""Events of the node service (both above); a training cannot send them."""
 MOST_AT_ONCE: Final = 16
 LONGEST_REASON: Final = 200
 LONGEST_LIST: Final = 2_000
@@ -50,7 +50,7 @@ class TrainingEvent:
 
     @property
     def text(self) -> Sentence:
-        """A line for people."""
+        """Description of the event for people."""
         return _TEXTS.get(self.kind, _damaged)(self.facts)
 
 
@@ -199,7 +199,7 @@ def plain(text: str) -> str:
 
 
 class TrainingEvents:
-    """Collects events between two calls; of too many checkpoints the newest remain."""
+    """Collects events between two calls; of too many checkpoints, the newest are retained."""
 
     def __init__(self) -> None:
         self._found: list[TrainingEvent] = []
@@ -226,6 +226,6 @@ class TrainingEvents:
             self._found.append(happening)
 
     def take(self) -> tuple[TrainingEvent, ...]:
-        """Return all since the last call."""
+        """Return all events since the last call."""
         found, self._found = tuple(self._found), []
         return found

@@ -48,10 +48,10 @@ def take_turn(
         owner: this service.
         epochs: the nodes that it manages.
         news: reports in order of arrival.
-        listening: nodes that take directives now.
+        listening: nodes that accept directives now.
         busy: members with a directive in progress.
         settings: settings of the workers.
-        now: the instant that is written.
+        now: time to store.
 
     Raises:
         OperationalError: the database is not available; nothing was written, retry.
@@ -80,7 +80,7 @@ def _write(news: Sequence[NodeReport], now: datetime) -> tuple[NodeReport, ...]:
 
 
 def _written(kind: type[NodeReport], items: Sequence[NodeReport], now: datetime) -> bool:
-    """Write reports of one kind; a failing one does not take the others with it."""
+    """Write reports of one kind; a failing report does not affect the others."""
     try:
         with transaction.atomic(), tallies_written_last():
             kind.write_all(items, now)

@@ -1,4 +1,4 @@
-"""Nodes without a node service: detected by other processes, since the service is gone."""
+"""Detection of nodes without a node service, by other processes."""
 
 import logging
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ from workers.models import NodeLease
 log = logging.getLogger(__name__)
 
 LAPSE_SECONDS: Final = 10.0
-"""Seconds for which a lease must be expired: a slow service may renew it meanwhile."""
+"""Minimum time in seconds since the expiry of a lease: a slow service may still renew it."""
 REASON: Final = sentence("no-node-service")
 
 _LEASE: Final = timedelta(seconds=NODE_LEASE_SECONDS)
@@ -34,8 +34,9 @@ def uncarried(now: datetime) -> QuerySet[Node]:
 class UnattendedWatch:
     """Tracks expired leases, and marks nodes as suspect after some seconds.
 
-    It counts on this process's monotonic clock from the first sight of the lapse, and restarts
-    after a pause: an outage of the database or of this process does not mark nodes as suspect.
+    It measures from its first read of the expired lease, by the monotonic clock of this process,
+    and restarts after a pause. So an outage of the database or of this process does not mark nodes
+    as suspect.
     """
 
     def __init__(self) -> None:
@@ -43,7 +44,7 @@ class UnattendedWatch:
         self._looked_at = float("-inf")
 
     def look(self, *, now: datetime, ticks: float) -> list[int]:
-        """Mark ready nodes without a lease for some seconds.
+        """Mark ready nodes that have had no lease for some seconds.
 
         Args:
             now: the database's time.
@@ -78,7 +79,7 @@ class UnattendedWatch:
 
 @transaction.atomic
 def _mark(node_id: int, lease: _Lease, now: datetime) -> bool:
-    """Revoke the lease of a service that may come back, and mark the node."""
+    """Revoke the lease, since its service may return, and mark the node."""
     epoch, expires_at = lease
     NodeLease.objects.get_or_create(node_id=node_id, defaults={"expires_at": now})
     as_read = NodeLease.objects.filter(node_id=node_id, epoch=epoch)

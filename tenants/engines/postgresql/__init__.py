@@ -1,1 +1,1 @@
-"""PostgreSQL."""
+"""PostgreSQL engine with the audit chain."""

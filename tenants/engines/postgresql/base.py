@@ -1,4 +1,4 @@
-"""PostgreSQL; Django loads the class of this name from a module of this name."""
+"""PostgreSQL engine; Django requires these names of the module and the class."""
 
 from types import TracebackType
 
@@ -17,12 +17,12 @@ class DatabaseWrapper(ChainingMixin, base.DatabaseWrapper):
 
     @cached_property
     def wrap_database_errors(self) -> "_Errors":
-        """Return Django's translation of errors, extended by transactions that idled too long."""
+        """Return Django's translation of errors, extended by idle timeouts of transactions."""
         return _Errors(self)
 
 
 class _Errors(DatabaseErrorWrapper):
-    """Reports a transaction that the server has ended for idling as a lost connection.
+    """Reports a transaction that the server ended by its idle timeout as a lost connection.
 
     psycopg reports an internal error, but callers must treat it like a lost server: nothing was
     written, and the transaction may be repeated on a new connection.

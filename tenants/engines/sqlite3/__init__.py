@@ -1,1 +1,1 @@
-"""SQLite."""
+"""SQLite engine with the audit chain."""

@@ -1,4 +1,4 @@
-"""SQLite; Django loads the class of this name from a module of this name."""
+"""SQLite engine; Django requires these names of the module and the class."""
 
 from django.db.backends.sqlite3 import base
 

@@ -45,7 +45,7 @@ class Command(BaseCommand):
 
 @contextmanager
 def _one_view() -> Iterator[None]:
-    """Read one view of both tables, without rows recorded meanwhile; does not block writers."""
+    """Read a consistent view of both tables without blocking writers."""
     connection: Any = transaction.get_connection()
     if connection.vendor == "sqlite":
         usual, connection.transaction_mode = connection.transaction_mode, "DEFERRED"
