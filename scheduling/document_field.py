@@ -10,7 +10,7 @@ class DocumentField(models.JSONField):
     """A ``JSONField`` that is decoded by orjson, which takes a third of the time."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
-        """Return the document; whatever orjson rejects is decoded as in a ``JSONField``."""
+        """Return the document; a text that orjson rejects is decoded as in a ``JSONField``."""
         try:
             return orjson.loads(value)
         except orjson.JSONDecodeError:

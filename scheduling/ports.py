@@ -30,10 +30,10 @@ class RoundRequests(Protocol):
         """
 
     def begin(self) -> None:
-        """Note that a round begins to read: later changes need another round."""
+        """Record that a round begins to read: later changes need another round."""
 
     def finish(self) -> None:
-        """Note that the round of this process has committed."""
+        """Record that the round of this process has committed."""
 
 
 class EstimateRequests(Protocol):
@@ -53,10 +53,10 @@ class EstimateRequests(Protocol):
         """Request estimates of jobs that began to wait; ignored if requested or in progress."""
 
     def begin_new_waits(self) -> None:
-        """Note that estimation of new jobs began: ignore requests until ``finish_new_waits``."""
+        """Record the start of these estimates: ignore requests until ``finish_new_waits``."""
 
     def finish_new_waits(self, *, rest_seconds: float) -> None:
-        """Note the end of these estimates; the next begin after at least ``rest_seconds``."""
+        """Record the end of these estimates; pause for at least ``rest_seconds``."""
 
 
 class WhatIfRequests(Protocol):
@@ -79,7 +79,7 @@ _bound: list[RequestPorts] = []
 
 
 def bind(ports: RequestPorts) -> None:
-    """Use these implementations from now on in this process."""
+    """Bind these implementations in this process."""
     _bound[:] = [ports]
 
 

@@ -3,17 +3,17 @@
 from django.dispatch import Signal
 
 cluster_changed = Signal()
-"""Something changed that the next round reads. Arguments: ``cause`` (str)."""
+"""An input of the next round has changed. Arguments: ``cause`` (str)."""
 
 round_committed = Signal()
 """A round has committed. Arguments: ``number`` (int), ``changed`` (bool), ``stored`` (bool: its
 evidence is stored), ``new_waits`` (bool: jobs have begun to wait, or for another reason)."""
 
 orders_changed = Signal()
-"""Members have orders for their nodes. Arguments: ``node_ids`` (frozenset of int)."""
+"""Members have new directives for their nodes. Arguments: ``node_ids`` (frozenset of int)."""
 
 job_transitioned = Signal()
-"""A job has moved. Arguments: ``job_id``, ``tenant_id``, ``virtual_cluster_id``,
+"""The state of a job has changed. Arguments: ``job_id``, ``tenant_id``, ``virtual_cluster_id``,
 ``virtual_cluster`` (its name), ``before``, ``after`` (JobState)."""
 
 node_changed = Signal()

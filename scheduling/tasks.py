@@ -31,7 +31,7 @@ def run_round(cause: str = "tick", after: int | None = None) -> None:
     """Run one round; if another worker was faster, do nothing.
 
     Args:
-        cause: of the request.
+        cause: cause of the request.
         after: number of rounds begun before the request; None to run in any case.
     """
     requests = ports.bound().rounds
@@ -104,8 +104,8 @@ def store_evidence(number: int, reading: Reading, result: RoundResult) -> tuple[
 def estimate_starts() -> None:
     """Estimate when waiting jobs will start, from the newest round.
 
-    One at a time, and then a rest four times as long: on a slow host estimates become older
-    and nothing else waits for them.
+    Only one task runs at a time, followed by a pause four times as long. On a slow host, estimates
+    become older and do not delay other tasks.
     """
     from scheduling.estimates.services import estimates  # noqa: PLC0415  brings NumPy
 
@@ -120,7 +120,7 @@ def estimate_starts() -> None:
 def estimate_new_waits() -> None:
     """Estimate starts and seek remedies of jobs that have just begun to wait.
 
-    One at a time, with the same delay.
+    Only one task runs at a time, with the same pause.
     """
     from scheduling.estimates.services import estimates  # noqa: PLC0415  brings NumPy
 

@@ -15,7 +15,7 @@ def request_round_on_commit(cause: str) -> None:
 
 
 def wake_node_services(node_ids: Iterable[int]) -> None:
-    """Wake the services that carry these nodes once the current transaction has committed."""
+    """Wake the services that manage these nodes once the current transaction has committed."""
     ids = frozenset(node_ids)
     if ids:
         transaction.on_commit(partial(orders_changed.send_robust, sender=None, node_ids=ids))

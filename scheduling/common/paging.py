@@ -1,4 +1,4 @@
-"""Keyset pagination: an opaque cursor names the start of the next page; rows are not counted."""
+"""Keyset pagination: an opaque cursor is the start of the next page; rows are not counted."""
 
 import base64
 import binascii
@@ -20,7 +20,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[R_co]):
-    """Some rows, and where the next page begins (None at the end)."""
+    """Some rows, and the cursor of the next page (None at the end)."""
 
     results: tuple[R_co, ...]
     next_cursor: str | None

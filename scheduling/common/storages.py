@@ -11,7 +11,7 @@ from scheduling.core.storages import StorageFacts, StorageRule
 from tessera.storage import NOT_MOUNTED, is_nfs
 
 ENGINE: Final = "mounted-by-engine"
-"""The cause of a node that has not mounted an export, but whose container engine can."""
+"""Cause code: the node has not mounted an export, but its container engine can mount it."""
 
 
 def storage_rules(using: str = "default") -> tuple[StorageRule, ...]:
@@ -33,7 +33,7 @@ def rule_of(row: Storage) -> StorageRule:
 
 
 def storage_facts(using: str, vcs: Mapping[int, int]) -> dict[str, StorageFacts]:
-    """Return the facts of all storages by name; without storages in one query.
+    """Return the facts of all storages by name; one query if there are no storages.
 
     Args:
         using: database alias.
@@ -62,7 +62,7 @@ class NodeProbes:
     can_mount: bool
 
     def cause_of(self, source: str) -> str | None:
-        """Return why the node cannot use a source; None before its probe."""
+        """Return the cause why the node cannot use a source; None before its probe."""
         found = self.probes.get(source)
         if found is None:
             return None
@@ -85,7 +85,7 @@ def node_probes(using: str) -> list[NodeProbes]:
 
 
 def is_mounted_by_engine(node: Node, source: str) -> bool:
-    """Return whether the container engine of a node mounts an export that the node has not."""
+    """Return whether the container engine must mount an export that the node has not mounted."""
     can_mount = node.has_docker and not node.inventory.get("rootless")
     return (
         is_nfs(source)

@@ -1,7 +1,7 @@
 """Time limits for policies: a call that takes too long is interrupted.
 
-A timer that fires while its block ends must not outlive it: it would interrupt later work of the
-process or thread. So the exit of a block cannot be interrupted.
+A timer that fires at the end of its block must not interrupt later work of the process or thread.
+Therefore the exit of a block cannot be interrupted.
 """
 
 import ctypes
@@ -18,10 +18,10 @@ _AGAIN = 0.25  # seconds until the next try, for code that swallows the first on
 
 
 def time_limit(seconds: float) -> TimeLimit:
-    """Bound a block to ``seconds``: after them ``TimeoutError`` is raised in it.
+    """Limit a block to ``seconds``; then ``TimeoutError`` is raised in it.
 
-    In a process's main thread a timer of the operating system does it, which also ends blocking
-    calls; in other threads a watchdog thread does, between two bytecode instructions.
+    In the main thread, a timer of the operating system interrupts the block, including blocking
+    calls. In other threads, a watchdog thread interrupts it between two bytecode instructions.
     """
     return partial(_bounded, seconds)
 
@@ -32,7 +32,7 @@ def _bounded(seconds: float) -> AbstractContextManager[None]:
 
 
 class _Timer:
-    """A block under the process's timer, which is deaf while the block is entered and left."""
+    """A block under the process's timer, whose signals are ignored at entry and exit."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -60,7 +60,7 @@ _DEAF: Final = (_Timer.__enter__.__code__, _Timer.__exit__.__code__)
 
 
 class _Gate:
-    """A block whose ends are calls that the interpreter makes in one step."""
+    """A block whose entry and exit are single calls of the interpreter."""
 
     __slots__ = ("__enter__", "__exit__")
 

@@ -39,7 +39,7 @@ _FLOAT: Final = re.compile(
 _PROBLEMS: Final = {
     template.one: code for code, template in SHARED.items() if code.startswith("yaml-")
 }
-"""Codes of messages by what the YAML parser reports most often, word for word."""
+"""Codes of messages by frequent error texts of the YAML parser."""
 
 _JSON_TYPES: Final = frozenset({"application/json", "text/json"})
 
@@ -401,7 +401,7 @@ def _at(mark: Any) -> dict[str, int]:
 
 
 def _problem(words: str | None) -> Message:
-    """Return the message for a problem of the YAML parser; unknown problems stay as they are."""
+    """Return the message for a problem of the YAML parser; unknown problems are unchanged."""
     if words is None:
         return SHARED.message("import-unreadable")
     return SHARED.message(_PROBLEMS[words]) if words in _PROBLEMS else plain(words)

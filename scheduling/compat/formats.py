@@ -17,7 +17,7 @@ from scheduling.compat.slurm.job import SBATCH
 IMPORTERS: Final[Mapping[str, Importer]] = MappingProxyType(
     {importer.name: importer for importer in (OPENPAI, SBATCH, DSTACK, SKYPILOT)}
 )
-"""All job formats by name; of two that recognise a document the first is taken."""
+"""All job formats by name; the first format that recognises a document is used."""
 
 TITLES: Final[Mapping[str, str]] = MappingProxyType(
     {name: importer.title for name, importer in IMPORTERS.items()}

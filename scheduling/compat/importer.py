@@ -36,7 +36,7 @@ class Member(Protocol):
 
     @property
     def ports(self) -> Mapping[str, Sequence[int]]:
-        """Return its ports by label."""
+        """Return the port numbers by label."""
 
 
 class GangNames(Protocol):

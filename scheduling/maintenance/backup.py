@@ -29,7 +29,7 @@ KEYS: Final = ("secret_key", "ssh", "archives")
 ROUNDS: Final = "rounds"
 LOGS: Final = "logs"
 UNKNOWN_JOB_IDS: Final = 10_000
-"""Numbers that are skipped if the replaced database cannot name the newest used one."""
+"""Job IDs that are skipped if the newest ID of the replaced database is unknown."""
 MOST_MANIFEST_BYTES: Final = 256 << 20
 _OWNER_ONLY: Final = 0o600
 _CHUNK: Final = 1 << 20
@@ -74,7 +74,7 @@ def make_backup(
         target: the file to write; must not exist.
         data_dir: directory of keys, rounds and logs.
         database: copies the database.
-        now: the instant that is written.
+        now: creation time to store.
         with_rounds: include stored rounds.
         with_logs: include job logs.
 
@@ -170,7 +170,7 @@ def _given_uid() -> int | None:
 
 
 def _files(data_dir: Path, names: list[str]) -> dict[str, Path]:
-    """Return plain files by their path below the data directory; links are left out."""
+    """Return plain files by their path below the data directory, without links."""
     found: dict[str, Path] = {}
     for name in names:
         root = data_dir / name
@@ -207,7 +207,7 @@ def _write(
 
 
 def _add(archive: tarfile.TarFile, name: str, path: Path) -> dict[str, Any] | None:
-    """Add as much of a file as there was when it was opened: logs grow, and files are pruned."""
+    """Add a file up to its size at the opening: logs grow, and files are pruned."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -222,7 +222,7 @@ def _add(archive: tarfile.TarFile, name: str, path: Path) -> dict[str, Any] | No
 
 
 class _Digesting:
-    """Reads ``size`` bytes of a file and digests them on the way."""
+    """Reads ``size`` bytes of a file and hashes them."""
 
     def __init__(self, file: BinaryIO, size: int, digest: Any) -> None:
         self._file, self._left, self._digest = file, size, digest

@@ -31,7 +31,7 @@ class Retention:
         round_bytes: size of all snapshots together.
         rounds: round rows.
         events: events of jobs that have ended.
-        jobs: jobs that have ended, with all that belongs to them.
+        jobs: jobs that have ended, with their dependent rows.
         usage_jobs: daily use of each job, in closed months; sums by person remain.
         archives: uploaded archives, from the end of the last job that used them on.
         audit: the audit log.
@@ -66,7 +66,7 @@ def prune(*, retention: Retention, data_dir: Path, now: datetime, actor: Actor) 
     Args:
         retention: retention by kind.
         data_dir: directory of the files of rounds and archives.
-        now: the present.
+        now: current time.
         actor: the requester, for the audit.
     """
     # Deleting a job deletes its leases.

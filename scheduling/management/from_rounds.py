@@ -55,7 +55,7 @@ def replay_rounds(options: Mapping[str, Any], out: OutputWrapper) -> None:
 
 
 def add_round_arguments(parser: ArgumentParser) -> None:
-    """Declare which past days are replayed."""
+    """Declare the options for the replayed days."""
     group = parser.add_argument_group("past days (--from-rounds)")
     group.add_argument(
         "--from-rounds", action="store_true", help="replay stored rounds instead of a trace"
@@ -86,10 +86,10 @@ def virtual_cluster_named(name: str | None) -> VirtualCluster:
 
 
 def read_moment(name: str, given: str | None) -> datetime | None:
-    """Return the instant of an option.
+    """Parse the time in an option.
 
     Raises:
-        CommandError: the option is not a valid instant.
+        CommandError: the option is not a valid time.
     """
     if given is None:
         return None
@@ -128,7 +128,7 @@ def _print(answer: Mapping[str, Any], out: OutputWrapper) -> None:
 
 
 def _print_accuracy(accuracy: Mapping[str, Any], out: OutputWrapper) -> None:
-    """Print how far the replay of the days as they were is from the facts."""
+    """Print the difference between the unchanged replay and the recorded facts."""
     for name in ("starts", "ends"):
         facts = accuracy[name]
         if not facts["jobs"]:

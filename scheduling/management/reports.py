@@ -1,7 +1,7 @@
 """The report of a comparison: one self-contained HTML file, readable without a network.
 
-All text goes through the template's escaping, the data of charts besides through ``html.escape``,
-since Plotly reads some tags in labels.
+The template escapes all text. ``html.escape`` also escapes the data of charts, since Plotly
+interprets some tags in labels.
 """
 
 import json

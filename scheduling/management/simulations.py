@@ -144,7 +144,7 @@ def read_workload(path: Path, format_name: str, types: str = "any") -> Trace:
     Args:
         path: the file.
         format_name: its format, or ``auto``.
-        types: ``asked`` if a job's wished device type excludes all others.
+        types: ``asked`` if a job's requested device type excludes all others.
 
     Raises:
         SimulationError: the file is too large, malformed, or of an unknown format.
@@ -185,7 +185,7 @@ def find_rules(name: str) -> RuleSet:
 
 
 def _imported(path: str, option: str) -> Any:
-    """Import what a setting names; reproductions are not part of every installation."""
+    """Import the object of a dotted name; reproductions are not part of every installation."""
     try:
         return import_string(path)
     except ModuleNotFoundError as error:
@@ -242,7 +242,7 @@ def build_setup(trace: Trace, policy: Policy, options: Mapping[str, Any], seed: 
 
 
 def what_it_saw(options: Mapping[str, Any]) -> str:
-    """Describe the inputs of a policy in one line."""
+    """Describe the information of a policy in one line."""
     return (
         f"the policy saw: {options['knowledge']} performance, "
         f"{'declared' if options['size_aware'] else 'no'} sizes, "
@@ -321,7 +321,7 @@ class ProgressBar:
         self._live = sys.stderr.isatty()
 
     def show(self, done: int, note: str = "") -> None:
-        """Draw it, at most twice a second, and only on a terminal."""
+        """Draw the bar, at most twice a second, and only on a terminal."""
         now = self._clock()
         if not self._live or (done < self._total and now - self._shown < 0.5):
             return

@@ -1,4 +1,4 @@
-"""Sweeps for pages and REST: the list, and one with its jobs by state and by point."""
+"""Sweeps for pages and REST: the list, and details with jobs by state and by point."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class SweepJob:
 
     @property
     def shown_state(self) -> str:
-        """The state as shown in the list of jobs."""
+        """The displayed state, as in the list of jobs."""
         return shown_state(self.state, held=self.held)
 
 
@@ -94,7 +94,7 @@ def sweep_detail(viewer: Viewer, pk: int) -> SweepDetail:
 def jobs_of(sweep: Sweep) -> JobQuerySet:
     """Return the existing jobs of a sweep; the caller has checked access to the sweep.
 
-    A job that was moved to another virtual cluster of the tenant stays in its sweep.
+    A job that was moved to another virtual cluster of the tenant remains in its sweep.
     """
     rows: JobQuerySet = Job.objects.unscoped()
     rows = rows.filter(pk__gte=sweep.first_job, pk__lte=sweep.last_job)

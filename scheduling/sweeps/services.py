@@ -59,7 +59,7 @@ def submit_sweep(
     Raises:
         InvalidError: the grid is not valid.
         InvalidJobError: the jobs cannot be accepted; nothing has been stored.
-        IdempotencyConflictError: the key belongs to something else.
+        IdempotencyConflictError: the key was used for another request.
     """
     sent = {"job": document, "parameters": _points(grid), "max_parallel": max_parallel}
     key = read_key(idempotency_key, sent)
@@ -94,9 +94,9 @@ class SweepPlan:
     """The plan of a sweep.
 
     Attributes:
-        draft: the job of the first point, checked; the others differ in their environment only.
+        draft: the validated job of the first point; other jobs differ only in their environment.
         jobs: number of points.
-        plan: of the jobs that may run at a time, together.
+        plan: joint plan of the jobs that may run concurrently.
     """
 
     draft: ValidatedJob
@@ -232,7 +232,8 @@ def keep_sweep(
 
 
 def feed_sweeps() -> int:
-    """Release held jobs of sweeps with room, before each round; returns their number.
+    """Release held jobs of sweeps below their limit; called before each round; return their
+    number.
 
     Jobs held by a user remain on hold and do not count towards the limit.
     """

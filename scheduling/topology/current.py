@@ -1,4 +1,4 @@
-"""The topology in force, parsed once per version, with the cell trees that pages draw."""
+"""The current topology, parsed once per version, with cell trees for drawings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class ChainLevel:
 
     Attributes:
         level: its display name.
-        type: its cell type; quotas are written in it.
+        type: its cell type, which quotas refer to.
         number: counted from 1, the device.
         devices: in one complete cell.
         cells: complete cells in the cluster.
@@ -55,7 +55,7 @@ class ChainView:
     Attributes:
         levels: from the device up.
         node_level: number of the level that is one machine.
-        devices: all that the chain has.
+        devices: number of devices of the chain.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The newest topology as it is stored, parsed once per version."""
+"""The newest stored topology, parsed once per version."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -11,12 +11,12 @@ NO_CELLS: Final = ClusterSpec(cell_types={}, physical=(), virtual_clusters={})
 
 
 class StoredTopology:
-    """A stored version as a key: hashed by its number, compared by its content."""
+    """A stored version as a cache key: hashed by its number, compared by its content."""
 
     __slots__ = ("_json", "version")
 
     def __init__(self, version: int, spec: Mapping[str, Any]) -> None:
-        """Take a row as it was read."""
+        """Create the key from a row."""
         self.version = version
         self._json = spec
 
@@ -32,7 +32,7 @@ class StoredTopology:
 
     @property
     def spec(self) -> ClusterSpec:
-        """Its cells, without promises."""
+        """The cells, without guarantees."""
         return _parsed(self)
 
     @classmethod

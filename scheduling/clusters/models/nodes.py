@@ -175,10 +175,10 @@ class NodeTenancy(models.Model):
 class Device(models.Model):
     """A device on a leaf cell: a GPU, or a declared CPU slot.
 
-    A GPU is its ``uuid``, which its row keeps for life. ``index`` is the number of its leaf on the
-    node, and ``address`` the address of the leaf in the topology. ``driver_index``,
+    ``uuid`` identifies a GPU and never changes in a row. ``index`` is the number of its leaf on
+    the node, and ``address`` the address of the leaf in the topology. ``driver_index``,
     ``pci_address``, ``serial`` and ``model`` (the reported type) are facts of the last probe that
-    found it. ``disabled_reason`` is the mark of an admin, and ``fault`` what the last probe found;
+    found it. ``disabled_reason`` is set by an admin, and ``fault`` by the last probe;
     ``set_health`` derives ``healthy`` and ``health_reason`` from both. The row of a device that
     has left the topology remains as history (``retired_at``).
     """
@@ -229,7 +229,7 @@ class Device(models.Model):
         return self.address
 
     def set_health(self) -> None:
-        """Derive the health from the mark of an admin and the fault; does not save."""
+        """Derive the health from ``disabled_reason`` and ``fault``; does not save."""
         self.health_reason = self.disabled_reason or self.fault
         self.healthy = not self.health_reason
 

@@ -117,7 +117,7 @@ def _promises(row: VcRow, facts: ClusterFacts) -> list[tuple[str, int]]:
 
 
 def _of_one(promised: DeviceCapacity, types: Mapping[str, DeviceCapacity]) -> DeviceCapacity:
-    """Return the capacity per device of the guarantee; without one, of the smallest type."""
+    """Return the capacity per device of the guarantee, or of the smallest type without one."""
     if promised.devices:
         return promised.times(1 / promised.devices)
     return min(types.values(), key=lambda share: share.cpus, default=DeviceCapacity(devices=1))

@@ -35,7 +35,7 @@ WAIT_WINDOW: Final = timedelta(hours=24)
 MOST_WAITS: Final = 500
 NODES_KEPT: Final = 4096
 VIEWS_KEPT: Final = 8
-"""Maximum number of cached views of one node: viewers with other rights see other ones."""
+"""Maximum number of cached views of one node; viewers with other rights get other views."""
 
 RACK_LABEL: Final = "rack"
 _GIVEN: Final[dict[int, tuple[tuple["_MadeOf", "NodeView"], ...]]] = {}

@@ -1,4 +1,4 @@
-"""Conditions of GPUs that the last probe of a node found, with the actions that follow."""
+"""Conditions of GPUs at the last probe of a node, with their actions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ def condition_actions() -> dict[str, str]:
 def condition_rows(
     conditions: Iterable[Condition], devices: Sequence[Device]
 ) -> tuple[ConditionRow, ...]:
-    """Return conditions by device; those of GPUs that have no row are left out."""
+    """Return conditions by device, without those of GPUs that have no row."""
     found = list(conditions)
     if not found:
         return ()

@@ -111,7 +111,7 @@ Made = TypeVar("Made")
 
 
 class EngineInForce:
-    """An engine with current health and running gangs; it serves one reader at a time."""
+    """An engine with current health and running gangs, for one reader at a time."""
 
     def __init__(
         self, spec: ClusterSpec, running: tuple[RunningGang, ...], health: ClusterHealth

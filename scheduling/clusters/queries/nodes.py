@@ -226,7 +226,7 @@ def node_detail(viewer: Viewer, node_id: int) -> NodeDetail:
 def _conditions(
     found: Mapping[str, Any], devices: Sequence[Device], *, may_manage: bool
 ) -> tuple[ConditionRow, ...]:
-    """Return the conditions; details, which may name processes of tenants, are for managers."""
+    """Return the conditions; details, which may name processes, are only for managers."""
     conditions = [Condition.from_json(one) for one in found.get("conditions", ())]
     rows = condition_rows(conditions, devices)
     return rows if may_manage else tuple(replace(row, detail="") for row in rows)
@@ -291,7 +291,7 @@ def _row(
 
 
 def _without_devices(node: Node, view: NodeView, *, may_manage: bool) -> str:
-    """Return why a node with contact takes no job; empty if it has a healthy device."""
+    """Return the reason why a node with contact takes no job; empty if it has a healthy device."""
     if any(device.healthy for device in view.devices) or node.probed_at is None:
         return ""
     found = node.inventory if isinstance(node.inventory, dict) else {}

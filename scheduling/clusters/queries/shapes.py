@@ -14,7 +14,7 @@ from tenants.roles import Permission
 from tenants.viewers import Viewer
 
 NEW: Final = "(new)"
-"""Placeholder for a virtual cluster that does not exist yet; no real one can have this name."""
+"""Placeholder for a virtual cluster that does not exist yet; not a valid name."""
 
 Counts = Mapping[tuple[str, str], int]
 """Cells by chain and cell type."""

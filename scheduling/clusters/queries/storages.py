@@ -1,4 +1,4 @@
-"""Storages as viewers see them, for pages and REST."""
+"""Storages for pages and REST, limited to the viewer's rights."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ class StorageNodeView:
 
     Attributes:
         usable: whether jobs can use it there, with or without an image.
-        cause: code of the reason why not; ``mounted-by-engine`` for containers only; ``unknown``
+        cause: code of the reason why it is not usable; ``mounted-by-engine`` means for containers
+            only; ``unknown``
             before the first probe.
     """
 
@@ -33,8 +34,8 @@ class StorageView:
 
     Attributes:
         source: only for node managers, otherwise empty.
-        tenants, virtual_clusters: names of those that may use it; all may if both are empty.
-            Viewers without the right see their own ones.
+        tenants, virtual_clusters: names of those that may use it; if both are empty, all may.
+        Viewers without the right get only their own.
         default_for: virtual clusters whose jobs use it without a request.
         nodes: the nodes, only for node managers.
         usable_nodes: number of nodes on which jobs can use it.

@@ -1,4 +1,4 @@
-"""The first node of an installation brings a tenant and a virtual cluster for the admins."""
+"""Creation of a tenant and a virtual cluster for the admins with the first node."""
 
 from datetime import datetime
 from typing import Final
@@ -22,7 +22,7 @@ def create_defaults(*, node_id: int, now: datetime) -> bool:
     """Create tenant and virtual cluster ``default`` when the first node has devices.
 
     The cluster admins lead the tenant, and the whole node is the guarantee of the virtual cluster.
-    An installation with any tenant or virtual cluster, also an archived one, stays as it is.
+    An installation with any tenant or virtual cluster, including archived ones, is not changed.
 
     Args:
         node_id: a node whose inventory was applied.

@@ -68,8 +68,8 @@ class Applied:
 def apply_inventory(*, node_id: int, inventory: Inventory, now: datetime) -> Applied:
     """Set the node's devices and cell to its inventory; idempotent.
 
-    A new node gets a cell of its own. Devices keep their leaves by identity, so a missing GPU
-    becomes unhealthy, and a new one in its place gets a row of its own. An existing cell changes
+    A new node gets a separate cell. Devices are assigned to leaves by identity: a missing GPU
+    becomes unhealthy, and a replacement gets a separate row. An existing cell changes
     its shape only if no job holds a device of the node, every guarantee still fits, and no GPU is
     missing. An imported cell inside a larger cell does not change its shape. Otherwise missing
     devices become unhealthy, and the result has warnings.
@@ -156,9 +156,9 @@ def _places_of(topology: TopologyNow, name: str) -> dict[int, LeafPlace]:
 def _keeps_cell(
     places: Mapping[int, LeafPlace], rows: Mapping[int, Device], seated: Seated
 ) -> bool:
-    """Return whether the cell of a node with GPUs remains as it is.
+    """Return whether the cell of a node with GPUs is unchanged.
 
-    It does while a GPU is missing, and while the tree of the GPUs is that of the cell. New GPUs
+    It is unchanged while a GPU is missing, or while the reported tree equals the cell. New GPUs
     and another tree change it.
     """
     if not any(row.uuid for row in rows.values()):
@@ -185,7 +185,7 @@ def _seat_warnings(node: Node, inventory: Inventory, seated: Seated) -> tuple[st
 def _shaped(
     node: Node, topology: TopologyNow, places: Mapping[int, LeafPlace], inventory: Inventory
 ) -> tuple[ClusterSpec | None, tuple[str, ...]]:
-    """Return the cells with the node as reported, or None, and warnings."""
+    """Return the cells with the reported node, or None, and warnings."""
     spec = topology.spec
     proposal = propose(node=node.name, inventory=inventory, known=spec.cell_types)
     present = {place.address for place in places.values()}
@@ -297,12 +297,12 @@ def _write_devices(
 
 
 def _is_another(row: Device, found: Found | None) -> bool:
-    """Return whether another board is in the place of a device."""
+    """Return whether another GPU has replaced a device."""
     return found is not None and bool(row.uuid and found.uuid) and row.uuid != found.uuid
 
 
 def _restore_marks(rows: Collection[Device]) -> None:
-    """Mark boards as unhealthy that an admin marked where they were before."""
+    """Disable GPUs that an admin disabled in their previous place."""
     uuids = [row.uuid for row in rows if row.uuid]
     if not uuids:
         return
@@ -343,7 +343,7 @@ def _refresh(
 
 
 def _fill(row: Device, found: Found | None, cpus: float, memory: int) -> None:
-    """Fill a row with the found device; a missing one retains its facts."""
+    """Fill a row with the reported device; the row of a missing device is unchanged."""
     row.cpus = cpus
     row.memory_bytes = memory
     if found is None:

@@ -112,7 +112,7 @@ def record_probe(
 
 
 def _follow_driver(node: Node, inventory: Mapping[str, Any], now: datetime) -> None:
-    """Mark a node whose GPU driver does not respond as suspect, and as ready once it does."""
+    """Mark a node as suspect while its GPU driver does not respond, and then as ready again."""
     codes = {condition.get("code") for condition in inventory.get("conditions", ())}
     if DRIVER_HUNG in codes:
         contact_lost(node_id=node.pk, reason=DRIVER_HANGS, now=now)

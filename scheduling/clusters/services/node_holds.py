@@ -192,7 +192,7 @@ def declare_node_dead(
 
 
 def cordon_by_conditions(*, node_id: int, conditions: Iterable[Condition], now: datetime) -> None:
-    """Cordon a node with a condition of this action, and end such a cordon without one.
+    """Cordon a node with a condition whose action is ``cordon``, or end such a cordon.
 
     The hold of an admin is not changed.
     """

@@ -186,7 +186,7 @@ def _needs_default(row: PriorityClass) -> ConflictError:
 
 
 def _conflict(name: str, but: int = 0) -> DuplicateError:
-    """Return the error for the unique value (name or default) in conflict with class ``but``."""
+    """Return the error for a name or default that another class than ``but`` already has."""
     if PriorityClass.objects.filter(name=name).exclude(pk=but).exists():
         return DuplicateError(
             sentence("class-exists", name=name),

@@ -225,7 +225,7 @@ def _checked(values: Mapping[str, Any], row: Storage) -> dict[str, Any]:
     """Return the columns of the given values.
 
     Raises:
-        InvalidError: values are not valid, or do not fit together or to other storages.
+        InvalidError: values are not valid, inconsistent, or in conflict with other storages.
     """
     faults = _faults(values)
     InvalidError.raise_if(faults)
@@ -306,7 +306,7 @@ def _ids(
 
 
 def _together(whole: Mapping[str, Any]) -> list[FieldError]:
-    """Return the faults of values that do not fit together."""
+    """Return the faults of inconsistent values."""
     faults = []
     if whole["checkpoints"]:
         if whole["mount"]:
@@ -365,7 +365,7 @@ def sources_to_probe() -> list[str]:
 
 @transaction.atomic
 def record_storages(*, node_id: int, probes: Sequence[StorageProbe]) -> None:
-    """Store the probes of a node's storages; a round follows if one became usable or unusable."""
+    """Store the probes of a node's storages; request a round if one became usable or unusable."""
     row = Node.objects.filter(pk=node_id, removed_at=None).only("storages").first()
     if row is None:
         return

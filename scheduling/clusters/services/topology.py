@@ -300,11 +300,11 @@ def leaf_places(topology: TopologyNow) -> Mapping[tuple[str, int], LeafPlace]:
 
 _PLACE: Final = ("address", "index", "chain", "device_type")
 _NO_INDEX: Final = 1 << 20
-"""Above each index of a device."""
+"""Greater than every index of a device."""
 
 
 def move_devices(wanted: Mapping[int, LeafPlace], rows: Mapping[int, Device]) -> None:
-    """Store new places of devices in one step, so that devices can swap their leaves.
+    """Store new leaves of devices in one step, so that devices can swap leaves.
 
     Args:
         wanted: new place by primary key of the device.

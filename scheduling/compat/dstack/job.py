@@ -270,7 +270,7 @@ def _python(top: Section, *, has_image: bool) -> None:
 
 
 def _script(top: Section, *, has_image: bool) -> str | None:
-    """Return all commands, each of which runs if the one before it succeeded."""
+    """Return all commands, each of which runs if the previous one succeeded."""
     commands: list[str] = []
     for item, place in top.items("commands"):
         try:

@@ -24,7 +24,7 @@ class Prerequisites:
 
     Attributes:
         starts: commands of a plugin for the start of a task, by name; None without a plugin. Names
-            are unique only per type, and roles do not state the type: the last one counts, as in
+            are unique only per type, and roles do not contain the type: the last one counts, as in
             OpenPAI's runtime.
         shared: names that several prerequisites have.
     """

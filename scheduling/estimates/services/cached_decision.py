@@ -40,8 +40,8 @@ class CachedDecision:
     def without_bystanders(self, job: QueuedJob) -> ClusterSnapshot:
         """Return the snapshot without jobs that cannot affect one more job at the end.
 
-        A job that would wait holds no devices. Only the policy of its own virtual cluster counts
-        it, and the fair order of tenants if it borrows. One more job does not change its start.
+        A job that would wait holds no devices. Only the policy of its virtual cluster and, if it
+        borrows, the order of tenants consider it.
         """
         is_borrower = job.job_class is JobClass.OPPORTUNISTIC
         return replace(

@@ -1,4 +1,4 @@
-"""Explanations of waiting jobs: certificates of reasons, and steps with which a job starts now."""
+"""Explanations of waiting jobs: certificates of reasons, and remedies that start a job now."""
 
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable
@@ -31,7 +31,7 @@ from tessera.messages import plain
 from tessera.reasons import ReasonCode
 
 LOOKED_AT: Final = 3
-"""Stored rounds that are read at most: files of a large cluster are not small."""
+"""Maximum number of stored rounds to read: files of a large cluster are large."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ def stored(found: Sought) -> dict[str, Any]:
 
 
 class Rooms:
-    """Virtual clusters and device types open to the owners of waiting jobs, from one read."""
+    """Virtual clusters and device types that the owners of waiting jobs may use, from one read."""
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self._vcs = {vc.id: vc for vc in snapshot.vcs}
@@ -246,7 +246,7 @@ def _spec(job_id: int) -> Any:
 
 
 MOST_SOUGHT: Final = 2000
-"""Waiting jobs for which steps are sought in advance; for others on demand."""
+"""Waiting jobs for which remedies are searched in advance; for others on demand."""
 
 
 def _is_well_formed(spec: Any, step: JobChange) -> bool:

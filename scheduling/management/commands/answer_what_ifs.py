@@ -51,7 +51,7 @@ def _end(*_: object) -> NoReturn:
 
 
 def _follow(parent: int) -> None:
-    """Ask this process to end as soon as its parent is another one."""
+    """Terminate this process when its parent process changes."""
     pause = threading.Event()
     while not pause.wait(LOOK_SECONDS):
         if os.getppid() != parent:

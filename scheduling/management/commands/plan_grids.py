@@ -1,4 +1,4 @@
-"""Command ``manage.py plan_grids``: run recorded cases of the planner, one answer per line."""
+"""Command ``manage.py plan_grids``: run recorded cases of the planner, one result per line."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -34,7 +34,7 @@ class Command(BaseCommand):
         parser.add_argument("cases", type=Path, metavar="FILE.json", help="a file of cases")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print the answers.
+        """Print the results.
 
         Raises:
             CommandError: the file is not a document of such cases.

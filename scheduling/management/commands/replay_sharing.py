@@ -1,4 +1,4 @@
-"""Command ``manage.py replay_sharing``: run cases of device sharing, one JSON line per answer."""
+"""Command ``manage.py replay_sharing``: run cases of device sharing, one JSON line per result."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ class Command(BaseCommand):
         parser.add_argument("--seeds", default="1-20", help="seeds of plants, such as 1-20 or 1,3")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print the answers.
+        """Print the results.
 
         Raises:
             CommandError: the file is not a document of cases of this kind.

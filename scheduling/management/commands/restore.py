@@ -68,7 +68,7 @@ def _ask(data_dir: Path) -> None:
 
 @contextmanager
 def _nothing_runs(data_dir: Path, database: DatabaseCopy) -> Iterator[None]:
-    """Hold the supervisor's lock, so that none starts meanwhile, and refuse other users."""
+    """Hold the supervisor's lock inside the block, and refuse other database users."""
     lock = data_dir / "run" / "supervisor.lock"
     lock.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with lock.open("a") as held:

@@ -55,7 +55,7 @@ from tenants.models import Membership
 from tessera.isolation import NAMESPACE, NONE
 
 UNPROBED: Final = NAMESPACE
-"""Assumed of a node that has not tried any level; its runner starts nothing at a lower one."""
+"""Assumed level of a node that was not probed; its runner does not start jobs at a lower level."""
 
 POLICY_SECONDS: Final = 5.0
 """Default time limit of a virtual cluster's policy, unless a round's settings set one."""

@@ -43,7 +43,7 @@ _TO_RUNNING: Final = """
         started_at = {later}(%s, step_since), isolation = %s, network = %s, warnings = %s
     WHERE id = %s AND step = %s
 """
-"""A process has not started before its gang got its go, which is when its step last changed."""
+"""Start times are not before the go of the gang, which is the last change of the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,7 @@ def mark_all_prepared(*, member_ids: Collection[int], now: datetime) -> set[int]
 
 
 def note_preparing(*, messages: Mapping[int, str]) -> None:
-    """Store what nodes do to prepare members, by ID; members that are prepared do not change."""
+    """Store the progress of preparations by member ID; prepared members do not change."""
     for member_id, message in messages.items():
         Member.objects.filter(pk=member_id, step=MemberStep.PREPARING).update(
             message=message[:500]

@@ -55,7 +55,7 @@ _FATE: Final = (
     "attempt_id", "role", "rank", "node_rank", "step", "exited_at", "exit_code", "exit_signal",
     "exit_cause", "failure_class", "message", "devices", "started_at",
 )  # fmt: skip
-"""Fields of a member that decide the gang outcome and the charge."""
+"""Fields of a member that the gang outcome and the charge depend on."""
 _UNREAD: Final = (
     "demand", "layout", "job__labels", "job__note", "job__source_text", "job__warnings",
     "job__demand", "job__terms", "job__reason", "job__reason_text",

@@ -95,9 +95,9 @@ def initial_batch_of(job_id: int) -> int | None:
 
 
 MOST_OF_AN_ATTEMPT: Final = 500
-"""Maximum of one kind; it bounds the rows of a job that saves every second.
+"""Maximum number of events of one kind; bounds the rows of a job that saves every second.
 
-The newest is always among them: it marks the resume point and the lost work."""
+The newest event is always stored: it determines the resume point and the lost work."""
 
 
 @transaction.atomic

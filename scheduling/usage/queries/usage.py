@@ -150,7 +150,7 @@ def usage(viewer: Viewer, *, since: date, until: date, by: str = "tenant") -> Us
 
 
 def _seen_whole(viewer: Viewer) -> frozenset[int] | None:
-    """Return the tenants of which the viewer sees all use, or None for all tenants."""
+    """Return the tenants whose complete use the viewer sees, or None for all tenants."""
     if viewer.is_cluster_admin:
         return viewer.tenant_ids(Permission.VIEW_JOBS)
     return frozenset(

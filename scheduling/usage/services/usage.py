@@ -68,16 +68,16 @@ def _days(first: date, end: date) -> Mapping[Whose, float]:
 
 MARK: Final = "usage"
 MOST_DAYS: Final = 40
-"""Days that are summed up at once; more are left for the next time."""
+"""Maximum number of days per call; the next call sums up the rest."""
 
 CLOSES_AFTER: Final = timedelta(days=1)
 """Delay between the end of a month and its closing."""
 
 MARGIN: Final = timedelta(minutes=10)
-"""Ends within this span may not have been committed when they were summed up."""
+"""Ends within this span before a sum may have been committed later."""
 
 LATEST_CHANGE: Final = timedelta(days=31)
-"""An end that is observed later than this after it happened does not change days before."""
+"""Maximum delay between an end and its observation for which earlier days are corrected."""
 
 _DAY: Final = timedelta(days=1)
 _SUMS: Final = ("guaranteed", "borrowed", "lost_preempted", "lost_failed")
@@ -214,7 +214,7 @@ def _mark(now: datetime) -> UsageMark | None:
 
 
 def _write_day(day: date, now: datetime, mark: UsageMark) -> None:
-    """Replace the rows of a day unless its month is closed, and move the mark."""
+    """Replace the rows of a day unless its month is closed, and advance the mark."""
     sums = _sums(day, now)
     until = max(mark.summed_until, min(now, _start(day + _DAY)))
     with transaction.atomic():
@@ -240,7 +240,7 @@ def _close(month: date, now: datetime, mark: UsageMark) -> None:
 
 
 def _move(mark: UsageMark, until: datetime) -> None:
-    """Move the mark if it is unchanged; a concurrent writer waits for this transaction."""
+    """Advance the mark if it is unchanged; a concurrent writer waits for this transaction."""
     as_read = UsageMark.objects.filter(pk=mark.pk, summed_until=mark.summed_until)
     if not as_read.update(summed_until=until):
         raise _OvertakenError

@@ -77,7 +77,7 @@ class RecordedDays:
         rounds: number of stored rounds in the period.
         seconds: length of the period.
         left_out: jobs that are not simulated, by reason.
-        queued: all jobs by ID, as they waited at first.
+        queued: all jobs by ID, with their first queued state.
         latest: newest facts of jobs, from which ``speedup`` is fitted.
     """
 
@@ -190,7 +190,7 @@ class _Reading:
         return {job_id: self._job(job_id, work, usual) for job_id, work in works.items()}
 
     def known(self, jobs: Mapping[int, RecordedJob]) -> dict[int, JobFacts]:
-        """Return the facts of each job when it was seen first, from rows if no round has them."""
+        """Return the first facts of each job, from rows if no round has them."""
         return {job_id: self._found.known.get(job_id) or self._declared(job_id) for job_id in jobs}
 
     def withdrawals(self, jobs: Mapping[int, RecordedJob]) -> Iterator[QueueChange]:

@@ -25,8 +25,8 @@ class RecordedRounds:
 
     Attributes:
         start: snapshot of the first stored round.
-        arrivals: jobs that later rounds show first, as queued then, by ID.
-        known: job facts in the round that shows a job first; without facts if it has none.
+        arrivals: jobs that first appear in later rounds, in their queued state, by ID.
+        known: job facts in the first round with the job; jobs without facts are omitted.
         latest: newest job facts, from which speeds are fitted.
         events: changes of the cluster, and of jobs before their first start.
     """
@@ -54,7 +54,7 @@ def recorded_rounds(stored: Sequence[Round], data_dir: Path) -> RecordedRounds |
 
 
 class _Reader:
-    """Compares each stored snapshot with the one before it; parses only changes."""
+    """Compares each stored snapshot with the previous one; parses only changes."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         start, _ = read_stored(document)

@@ -1,4 +1,4 @@
-"""Simulation of recorded days: how far the replay is from the facts, then winners and losers."""
+"""Simulation of recorded days: accuracy of the replay, then winners and losers of a change."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -106,13 +106,14 @@ def _unfairness(jobs: Sequence[RecordedJob], ends: dict[int, float], devices: in
 MOST_JOBS_TOLD: Final = 1000
 SAME_SECONDS: Final = 1.0
 SAME_PART: Final = 0.01
-"""Differences below these seconds, or this share of its time, make no winner or loser."""
+"""Minimum difference of a winner or loser: seconds, and share of its time."""
 
 HORIZON: Final = 90 * 86400.0
 """Seconds after the start of the period at which a simulation ends."""
 
 MOST_TICKS: Final = 2000
-"""Rounds without events in a period; a month of one round a minute takes longer than allowed."""
+"""Maximum number of rounds without events; a month with a round per minute would exceed the time
+limit."""
 
 _VERDICTS: Final = ("winner", "loser", "same", "unknown")
 
@@ -142,9 +143,9 @@ def replay(
     guarantee: Mapping[str, int] | None = None,
     comes_to: Callable[[int], None] = lambda _step: None,
 ) -> dict[str, Any]:
-    """Replay recorded days as they were, then with one change of a virtual cluster.
+    """Replay recorded days unchanged, then with one change of a virtual cluster.
 
-    The first replay shows how far the simulation is from the facts. Both simulate the whole
+    The first replay measures the accuracy of the simulation. Both simulate the whole
     cluster by the same rules. The result is deterministic. It names only jobs of the tenant of the
     virtual cluster; jobs of other tenants are counted.
 
@@ -229,7 +230,7 @@ def changed_days(days: RecordedDays, change: Change) -> RecordedDays:
 
 
 def accuracy(days: RecordedDays, record: SimulationRecord) -> dict[str, Any]:
-    """Compare a replay of the days as they were with the actual starts and ends.
+    """Compare the unchanged replay with the actual starts and ends.
 
     Returns:
         For ``starts`` and ``ends``: the number of compared jobs, the share within one round, the

@@ -36,7 +36,7 @@ MOST_OPEN: Final = 4
 MOST_SPAN: Final = timedelta(days=31)
 ANSWER_SECONDS: Final = 600.0
 DEAD_AFTER: Final = timedelta(seconds=2 * ANSWER_SECONDS)
-"""A process without progress for longer than a computation may take counts as dead."""
+"""A process without progress for this time counts as dead; longer than any computation."""
 
 MOST_DEVICES: Final = 100_000
 STEPS: Final = ("reading the stored rounds", "the policy of that time", "the other policy")
