@@ -1,8 +1,8 @@
 """Charged time of a job: from the start of its process to its end, both on the node.
 
-Nodes report instants of their own clock. They are converted to the control plane's clock and
+Nodes report times of their own clocks. These are converted to the control plane's clock and
 limited to its certain bounds, so that a late observation or a wrong node clock changes a tenant's
-bill by no more than that uncertainty.
+bill only by this uncertainty.
 """
 
 from collections.abc import Iterable
@@ -35,10 +35,10 @@ class NodeClock:
         return observer_time + self.ahead - node_time
 
     def corrected(self, newer: "NodeClock") -> "NodeClock":
-        """Return the better of this and a newer comparison.
+        """Return the more precise of this and a newer comparison.
 
-        The newer one is better if it is now more precise. It also is if the two contradict each
-        other, since the node's clock was set in between.
+        If the two contradict each other, the newer one is returned, since the node's clock was set
+        in between.
         """
         error = self._error_at(newer.compared)
         contradict = abs(newer.ahead - self.ahead) > newer.error + error
@@ -47,8 +47,8 @@ class NodeClock:
     def after_message(self, *, arrived: float, node_time: float) -> "NodeClock":
         """Return this comparison, adjusted if a message shows that the node's clock was set.
 
-        The delay of the message is unknown: a frozen process or a broken network adds seconds. So
-        the result is no more precise than that.
+        The delay of the message is unknown, since a suspended process or a broken network adds
+        seconds. The precision of the result includes this delay.
         """
         late = self.ahead - (node_time - arrived)
         error = self._error_at(arrived)
@@ -105,7 +105,7 @@ def charged_seconds(
         started: start of the process; None if not started, so that nothing is charged.
         exited: end of the process; None while it runs.
         until: upper end of the charge for a running process; also the end of a period.
-        since: begin of a period; earlier time is not counted.
+        since: start of a period; earlier time is not counted.
     """
     if started is None:
         return 0.0
@@ -115,11 +115,11 @@ def charged_seconds(
 
 
 def last_evidence(started: datetime | None, seen: Iterable[datetime | None]) -> datetime | None:
-    """Return the last time at which a vanished process certainly ran, or None.
+    """Return the last time at which a lost process certainly ran, or None.
 
     Args:
         started: start of the process.
-        seen: instants at which its node confirmed it; None where it never did.
+        seen: times at which its node confirmed it; None if it never did.
     """
     if started is None:
         return None

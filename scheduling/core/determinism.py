@@ -42,8 +42,8 @@ def compare(left: Sequence[Receipt], right: Sequence[Receipt]) -> Comparison:
     """Compare two training runs.
 
     Args:
-        left: the checkpoints of one, in the order in which they were saved; of one step that was
-            saved several times the last counts.
+        left: the checkpoints of one, in the order in which they were saved; if a step was saved
+            several times, the last one counts.
         right: receipts of the other.
     """
     mine = {one.step: one.sha256 for one in left}
@@ -61,7 +61,7 @@ def compare(left: Sequence[Receipt], right: Sequence[Receipt]) -> Comparison:
 
 
 def changed_steps(receipts: Sequence[Receipt]) -> tuple[int, ...]:
-    """Return the steps with different hashes in one training, which was thus not reproducible."""
+    """Return the steps with different hashes in one training, which is thus not reproducible."""
     hashes: dict[int, set[str]] = {}
     for one in receipts:
         hashes.setdefault(one.step, set()).add(one.sha256)

@@ -10,7 +10,7 @@ from tessera.inventory import Device
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSeat:
-    """A leaf of a node's cell, and the device that it had so far.
+    """A leaf of a node's cell, and its device so far.
 
     Attributes:
         number: number of the leaf on its node, which is shown as the number of the device.
@@ -34,8 +34,8 @@ class Seated:
     """The leaf of each device.
 
     Attributes:
-        numbers: number of the leaf by position in the reported devices. None: the leaf of this
-            device is still held for the device that was there.
+        numbers: number of the leaf by position in the reported devices. None: a job still holds
+            the previous device of the leaf.
         moved: number before -> number now, for known devices whose leaf is another one.
         is_consistent: the cells of the leaves agree with the tree that the node reports.
     """
@@ -48,9 +48,9 @@ class Seated:
 def seat_devices(seats: Sequence[DeviceSeat], devices: Sequence[Device]) -> Seated:
     """Assign each device to a leaf.
 
-    A device keeps its leaf wherever the driver lists it, so a device that disappears, moves or is
-    exchanged changes no other. Devices change their leaves only if they are in other cells of the
-    node than their leaves, the PCI addresses explain it, and no job holds one of them.
+    A device keeps its leaf in any order of the driver's list, so the loss, move or exchange of a
+    device does not affect others. Devices change their leaves only if they are in other cells of
+    the node than their leaves, if the PCI addresses confirm this, and if no job holds one of them.
 
     Args:
         seats: the leaves of the node, each number once.
@@ -68,7 +68,7 @@ def seat_devices(seats: Sequence[DeviceSeat], devices: Sequence[Device]) -> Seat
 
 
 def without_shared_uuids(devices: Sequence[Device]) -> list[Device]:
-    """Return the devices without UUIDs that more than one reports: these identify none."""
+    """Return the devices; UUIDs that several devices report are removed."""
     shared = Counter(device.uuid for device in devices)
     return [replace(d, uuid="") if d.uuid and shared[d.uuid] > 1 else d for d in devices]
 
@@ -128,7 +128,7 @@ def _seat_newcomers(
     numbers: list[int | None],
     free: dict[int, DeviceSeat],
 ) -> None:
-    """Give devices that the node did not have the leaves of missing ones, or new numbers."""
+    """Assign new devices to the leaves of missing ones, or to new numbers."""
     cells = {seat.number: seat.cells for seat in seats}
     taken = {seat.number for seat in seats}
     for position, device in enumerate(devices):

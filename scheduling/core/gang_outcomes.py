@@ -39,7 +39,7 @@ class MemberFate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangOutcome:
-    """The gang's end: a success, or the failure that decided it."""
+    """The end of a gang: success, or the decisive failure."""
 
     succeeded: bool
     exit_code: int | None = None

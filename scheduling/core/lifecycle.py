@@ -24,7 +24,7 @@ class JobState(StrEnum):
 
 
 class JobEventKind(StrEnum):
-    """Events of a job. Each is reported by exactly one place in the code."""
+    """Events of a job; exactly one place in the code reports each of them."""
 
     ADMIT = "admit"
     DISPATCH = "dispatch"
@@ -66,7 +66,7 @@ class FailureClass(StrEnum):
 
 
 class PreemptionRule(StrEnum):
-    """Rule by which a job that was not meant to end had to leave its devices."""
+    """Rule by which a job was preempted."""
 
     INTER_VC = "inter-vc"
     INTRA_VC = "intra-vc"

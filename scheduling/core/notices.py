@@ -99,7 +99,7 @@ DEFAULT_MAIL: Final = (
     _E.NODE_DISK,
     _E.HOST_DISK,
 )
-"""Default mail events of a person without own settings."""
+"""Default mail events of a person without settings."""
 
 JOB_WORDS: Final = tuple(event.removeprefix("job.") for event in JOB_EVENTS)
 """The words of a job's ``notify.on``."""
@@ -136,7 +136,7 @@ WAITS: Final = (
     timedelta(hours=3),
     timedelta(hours=6),
 )
-"""After each failed try; when they are used up the delivery is dead."""
+"""Delays after failed tries in seconds; after the last one, the delivery is given up."""
 
 
 def event_of(kind: str, state: str) -> NoticeEvent | None:

@@ -9,7 +9,7 @@ from scheduling.core.lifecycle import HOLDING, TERMINAL, TRANSITIONS, JobEventKi
 
 @dataclass(frozen=True, slots=True)
 class StateWords:
-    """The meaning of a state, and its durable part after a crash of any process."""
+    """The meaning of a state, and the data that survives a crash of any process."""
 
     meaning: str
     after_crash: str

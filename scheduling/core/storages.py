@@ -1,4 +1,4 @@
-"""Rules of storages: which jobs may use one, and how the storages of a job are resolved."""
+"""Rules of storages: access of jobs, and resolution of the storages of a job."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace

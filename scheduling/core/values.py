@@ -95,7 +95,7 @@ class QueuedJob:
     """A waiting job with all its gates.
 
     Attributes:
-        after: ids of jobs that must succeed first and have not yet.
+        after: IDs of dependencies that have not succeeded yet.
         after_failed: IDs of those dependencies that did not succeed: the job can never start.
         excluded_nodes: names of nodes on which an earlier attempt failed by the node's fault.
         user_cap: the member's own cap in devices, if the tenant set one.
@@ -138,8 +138,9 @@ class HoldingJob:
     """A job that holds devices, by member of its gang.
 
     Attributes:
-        since: begin of its present state.
-        saved: report of its newest checkpoint; None without one, so all its work is at stake.
+        since: start of its current state.
+        saved: report of its newest checkpoint; None without one, so that an eviction loses all its
+            work.
         user_cap: the member's own cap in devices, if the tenant set one.
     """
 
@@ -256,7 +257,7 @@ class Start:
     """A queued job gets devices.
 
     Attributes:
-        demand: the gang at the size that its policy gave it, where that is not as submitted.
+        demand: the gang at the size set by its policy, if it differs from the submitted size.
     """
 
     job_id: int
@@ -310,7 +311,7 @@ class RoundResult:
         reasons: reason of every queued job that does not start.
         policy_states: the new state of each virtual cluster's policy, by id.
         fallbacks: descriptions of failed policies and their replacements.
-        rebindings: running jobs that are guaranteed from now on, or borrow from now on.
+        rebindings: running jobs that regained or lost their guarantee.
         rejections: queued jobs that are rejected permanently.
         policy_faults: fault by virtual cluster whose policy was called; empty if none.
         wake: the next instant at which a policy needs a plan, seconds since the epoch.

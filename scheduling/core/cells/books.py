@@ -165,7 +165,7 @@ class Guarantee(NamedTuple):
     """The guaranteed cells of a virtual cluster in several chains.
 
     Attributes:
-        chain: the first chain in which the guarantee is larger than in those before it.
+        chain: the chain with the largest guarantee; the first one in a tie.
         total: devices in all chains.
         cells: the cells as a message parameter, for example ``2 × node, 1 × socket``.
     """
@@ -217,7 +217,7 @@ class CellBooks:
         }
 
     def _copy_from(self, other: "CellBooks") -> None:
-        """Take over specification, ledgers and health of books without gangs."""
+        """Copy specification, ledgers and health of books without gangs."""
         self.spec, self.topology = other.spec, other.topology
         self.guarantees = other.guarantees
         self.rosters = {name: Roster(r.ledger.copy()) for name, r in other.rosters.items()}
@@ -227,7 +227,7 @@ class CellBooks:
 
     @property
     def is_sound(self) -> bool:
-        """Whether all nodes and devices are healthy."""
+        """Return whether all nodes and devices are healthy."""
         return not self.bad_nodes and not self.bad_devices
 
     @property

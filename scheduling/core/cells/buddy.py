@@ -1,8 +1,8 @@
 """Buddy allocation of cells: free lists by level, splitting, merging and counters.
 
 The free list follows from the allocated cells alone: it has the largest complete cells without an
-allocated cell inside. So releasing a cell undoes its allocation exactly, and the order of earlier
-operations does not matter.
+allocated cell inside. So releasing a cell undoes its allocation exactly, independently of the
+order of earlier operations.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _WORD: Final = 10
 
 
 class IndexSet:
-    """A set of small integers whose least member is found in constant time."""
+    """A set of small integers with its minimum in constant time."""
 
     __slots__ = ("summary", "words")
 

@@ -80,7 +80,7 @@ class _Refusal(NamedTuple):
         chains: the candidate chains.
         version: version of the engine.
         frees: number of frees before it.
-        state: the state on which alone it depends (``_own_state``).
+        state: the only state that it depends on (``_own_state``).
     """
 
     wait: Wait
@@ -91,11 +91,11 @@ class _Refusal(NamedTuple):
 
 
 class RefusalCache:
-    """Refusals by request shape, valid until devices are freed on which they depend.
+    """Refusals by request shape, valid until devices that they depend on are freed.
 
     Starting further gangs cannot make a refused request fit, so only ``clear`` and ``freed``
     invalidate them. Opportunistic requests of all virtual clusters share a refusal until any
-    change: its numbers are those of its trial.
+    change, since its numbers are from one trial.
     """
 
     __slots__ = ("_frees", "_waits")
@@ -107,7 +107,7 @@ class RefusalCache:
     def find(
         self, books: CellBooks, version: int, request: GangRequest, nodes: frozenset[str] | None
     ) -> Wait | None:
-        """Return the cached refusal for a request of equal shape, with this request in it."""
+        """Return the cached refusal of a request of equal shape, for this request."""
         if not self._waits:
             return None
         shape = _shape(request, nodes)
@@ -182,9 +182,10 @@ class RefusalCache:
 def _own_state(
     books: CellBooks, request: GangRequest, chains: Sequence[str], nodes: frozenset[str] | None
 ) -> tuple[int, ...] | None:
-    """Return the versions of a request's pools, if its refusal depends on their gangs alone.
+    """Return the versions of a request's pools, if its refusal depends only on their gangs.
 
-    On healthy devices the other gangs never keep a quota from its cells (HiveD, OSDI '20). Cells
+    On healthy devices, other gangs never prevent a quota from getting its cells (HiveD, OSDI '20).
+    Cells
     below node level may be combined on one node, and allowed nodes or one rack may lack cells:
     these depend on other gangs. Opportunistic gangs depend on all others.
     """

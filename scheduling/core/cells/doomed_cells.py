@@ -35,7 +35,7 @@ def doomed_places(ledger: ChainLedger) -> dict[int, tuple[int, int]]:
 def restore_doomed_cells(ledger: ChainLedger, places: dict[int, tuple[int, int]]) -> None:
     """Bind the doomed cells at ``places`` again as far as possible, then update all others.
 
-    A preemptor that gives up its claims thus leaves the ledger as it found it.
+    A preemptor that gives up its claims thus restores the ledger.
     """
     for cell in sorted(ledger.doomed):
         if not ledger.owned[cell].used:

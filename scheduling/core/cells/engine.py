@@ -38,8 +38,8 @@ from scheduling.core.cells.spec import ClusterSpec
 class CellEngine(CellBooks):
     """Places gangs so that no virtual cluster can break the guarantee of another.
 
-    A decision changes nothing. ``commit`` carries out a ``Bind``, ``begin`` a ``Preempt``. With
-    ``Phase.PREEMPTING`` a ``Preempt`` is begun at once.
+    A decision changes nothing. ``commit`` executes a ``Bind``, ``begin`` a ``Preempt``. With
+    ``Phase.PREEMPTING``, a ``Preempt`` is begun at once.
 
     Args:
         spec: the specification of the cluster.
@@ -85,11 +85,11 @@ class CellEngine(CellBooks):
         phase: Phase = Phase.FILTERING,
         suggested: Collection[str] | None = None,
     ) -> Decision:
-        """Decide on a gang: its placement, the gangs that it would evict, or why it waits.
+        """Decide on a gang: its placement, the gangs to evict, or the reason for its wait.
 
         Args:
             request: the gang.
-            phase: with PREEMPTING, victims are marked and their devices claimed at once.
+            phase: with PREEMPTING, the engine marks victims and claims their devices at once.
             suggested: names of the allowed nodes, unless the request ignores them.
 
         Raises:
@@ -277,7 +277,8 @@ class CellEngine(CellBooks):
     ) -> Restored:
         """Take over a running gang from its leases, without evicting any gang.
 
-        If its virtual cluster does not own its cells any more, the gang runs on as opportunistic.
+        If its virtual cluster does not own its cells any more, the gang continues as
+        opportunistic.
         With ``preempting`` the placements are the claims of a preemptor. Restore it after all
         running gangs.
 
@@ -292,8 +293,8 @@ class CellEngine(CellBooks):
     def renumber(self, names: Iterable[str]) -> bool:
         """Number virtual cells as if the gangs of some names had been restored in their order.
 
-        Numbers decide between equal cells. An engine that is not restored in each round thus
-        decides as one that is.
+        Numbers decide between equal cells. Therefore this engine decides like one that is restored
+        in each round.
 
         Args:
             names: all gangs, the running ones before those with claims.

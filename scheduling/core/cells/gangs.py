@@ -21,15 +21,15 @@ class Gang:
         request: the request.
         name: name of the gang.
         size: number of its devices.
-        stake: begin of the work that an eviction would lose, and its devices; None if unknown.
+        stake: start of the work that an eviction would lose, and its devices; None if unknown.
         state: Allocated, Preempting or BeingPreempted.
         pool: its quota, while ``guaranteed``.
         spots: placements of its instances.
         guaranteed: whether its devices count against quota.
         lazy_by: name of the gang for which it lost its quota, or None; "" after a reconfiguration.
-        victims: gangs that must go before it starts (Preempting).
+        victims: gangs to evict before its start (Preempting).
         preemptors: Preempting gangs with claims on its devices.
-        lowered: gangs that lost their quota for it.
+        lowered: gangs that it has deprived of their quota.
         doomed: doomed cells of the chain before it claimed its devices, with their places.
         bins: cached (bin, owned cell) pairs under its spots in the order of its members, while
             guaranteed; None until they are needed.
@@ -82,7 +82,7 @@ class Gang:
 
     @property
     def at_stake(self) -> float:
-        """Work that an eviction would lose, in device-seconds: now, else as in the request."""
+        """Work that an eviction would lose, in device-seconds (now, or as requested)."""
         roster = self.roster
         if self.stake is None or roster is None or roster.now is None:
             return self.request.at_stake
@@ -101,7 +101,7 @@ class Gang:
 
     @property
     def priority(self) -> int:
-        """The priority of the request while the gang has quota, otherwise opportunistic."""
+        """The priority of the request if the gang has quota, otherwise opportunistic."""
         return self.request.priority if self.guaranteed else -1
 
 
@@ -116,7 +116,7 @@ class Roster:
         ranks: gang names by pool number and (requested priority, devices).
         lists: cached results of ``largest`` by pool number; ``changed`` clears them.
         versions: number of changes of a pool's gangs, by pool number.
-        now: present of a simulation, in seconds since the epoch; None in a round.
+        now: current time of a simulation, in seconds since the epoch; None in a round.
         quota_changes: number of gangs that lost or regained their quota.
         lifted: Preempting gangs whose claims a search ignores.
     """
@@ -241,7 +241,7 @@ class Roster:
         return found
 
     def changed(self, number: int) -> None:
-        """Note a change of a pool's gangs."""
+        """Record a change of a pool's gangs."""
         self.versions[number] = self.versions.get(number, 0) + 1
         self.lists.pop(number, None)
         self.lists.pop(None, None)
@@ -299,12 +299,12 @@ class Roster:
                         ledger.lend(spot.node, bit)
 
     def homes_of(self, gang: Gang) -> set[int]:
-        """Return the owned cells under the spots of a gang with quota."""
+        """Return the owned cells of a gang with quota."""
         holders = self.ledger.holders
         return {cell for spot in gang.spots for cell, _ in holders(spot.node, spot.mask)}
 
     def bins_of(self, gang: Gang) -> tuple[tuple[int, int], ...]:
-        """Return the (bin, owned cell) pairs under a gang with quota, in order of its members."""
+        """Return the (bin, owned cell) pairs of a gang with quota, in the order of its members."""
         if gang.bins is None:
             ledger = self.ledger
             found: dict[tuple[int, int], None] = {}

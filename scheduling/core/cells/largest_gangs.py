@@ -1,4 +1,4 @@
-"""The largest gang of each size that starts now, found with the search of the engine itself."""
+"""The largest gang of each size that starts now, found by the search of the engine."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Executing decisions on gangs: start, claim, cancel, lose and regain quota, end."""
+"""Execution of decisions on gangs: start, claim, cancel, loss and return of quota, end."""
 
 from collections.abc import Iterable
 
@@ -164,7 +164,7 @@ def cancel(gang: Gang, *, keep_cells: bool = False) -> None:
 
 
 def lose_quota(gang: Gang, preemptor: str) -> None:
-    """Take the quota of a gang (lazy preemption); it runs on as opportunistic."""
+    """Remove the quota of a gang (lazy preemption); it continues as opportunistic."""
     assert gang.roster is not None  # noqa: S101 (it has quota)
     gang.roster.make_opportunistic(gang)
     gang.roster.leave(gang)

@@ -46,11 +46,11 @@ class Cost(Protocol):
         """Take devices: further devices of their users cost nothing."""
 
     def reset(self) -> None:
-        """Start again without taken devices."""
+        """Reset to no taken devices."""
 
 
 def choose_devices(ledger: ChainLedger, cost: Cost, node: int, free: int, item: Item) -> int:
-    """Choose devices for an item out of ``free`` on a node, with as few users as possible.
+    """Choose devices for an item from ``free`` on a node, with as few users as possible.
 
     Returns:
         Their mask, or 0 if no cell of the item's level has enough.

@@ -1,9 +1,9 @@
 """The share of a virtual cluster in one chain, as numbered bins that instances are packed into.
 
 A bin is a node of an owned cell, or an owned cell below node level. The choice of a bin must
-depend on the history of the virtual cluster alone, otherwise sharing could be worse than a cluster
-of its own. So bins in use have virtual numbers, lowest free number first, and the search compares
-them by free devices (opportunistic users do not count) and number. Empty bins of one size are
+depend only on the history of the virtual cluster, otherwise sharing could be worse than a private
+cluster. So bins in use have virtual numbers (the lowest free number first), and the search
+compares them by free devices (without opportunistic users) and number. Empty bins of one size are
 equal, so there the search may consider the cost of evictions.
 """
 
@@ -100,7 +100,7 @@ class Pool:
         return bool(self._free_slots[level] >> position & 1)
 
     def take_first_slots(self, level: int, count: int) -> None:
-        """Let exactly the first ``count`` preassigned cells of a level be the bound ones."""
+        """Bind exactly the first ``count`` preassigned cells of a level."""
         self._free_slots[level] = (1 << len(self.slots[level])) - (1 << count)
 
     def return_slot(self, level: int, position: int) -> None:
@@ -134,7 +134,7 @@ class Pool:
         return self._held[key][0]
 
     def renumber(self, numbers: list[tuple[int, int]]) -> None:
-        """Give bins in use the numbers of (bin, number) pairs, which contain all new numbers."""
+        """Set the numbers of bins in use from (bin, number) pairs."""
         wrong = [(key, number) for key, number in numbers if self._held[key][0] != number]
         for key, _ in wrong:
             self._drop(key, *self._held[key])
@@ -165,7 +165,7 @@ class Pool:
         del self.bins[number]
 
     def _refill(self, key: int, held: tuple[int, int], avail: int) -> None:
-        """Update the usable devices of a bin that stays in use."""
+        """Update the usable devices of a bin that remains in use."""
         number, before = held
         bit = 1 << number
         self._withdraw(bit, before)

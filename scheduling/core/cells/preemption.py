@@ -1,7 +1,7 @@
 """Choosing the gangs to evict for another gang: as few as possible, with the least lost work.
 
 A trial removes gangs from the books, runs the ordinary search, and rolls back. So a set of victims
-is correct by construction. The search reduces it until no victim can be left out.
+is correct by construction. The search reduces it to a minimal set.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ class PlacementPlan:
         opened: cells to bind first, in order.
         victims: gangs that use the spots and must be evicted.
         cancelled: Preempting gangs that lose their claims.
-        lowered: gangs that lose their quota but not their devices.
+        lowered: gangs that lose their quota and retain their devices.
         applied: whether the placement is already in the books.
     """
 
@@ -215,7 +215,7 @@ class PreemptionSearch:
         )
 
     def _fewest_victims(self, lower: list[Gang]) -> list[Gang] | None:
-        """Find a minimal sufficient set of victims: no victim can be left out."""
+        """Find a minimal sufficient set of victims."""
         # If all devices of a gang are claimed, its end frees none.
         useful = [not self._is_spoken_for(gang) for gang in lower]
         if not self._fits(list(compress(lower, useful))):

@@ -63,7 +63,7 @@ class Reconfiguration:
     Attributes:
         fits: whether all guarantees fit; if not, the change must not be applied.
         witnesses: the level with too few cells, at most one per chain; empty if all fit.
-        loses: gangs that are guaranteed now and borrow afterwards; they run on.
+        loses: gangs that are guaranteed now and borrow afterwards; they continue.
         regains: gangs that borrow now and are guaranteed afterwards.
         stranded: gangs on removed devices; a change that strands a gang must not be applied.
         promises, pins: changed guarantees and pinned cells.
@@ -91,7 +91,7 @@ def dry_run(
     """Preview the effect of another specification on running gangs; changes nothing.
 
     Args:
-        before: the specification in force.
+        before: the current specification.
         after: the new specification.
         running: gangs in the order in which rounds take them over.
         health: the unhealthy nodes and devices; None if all are healthy.
@@ -154,13 +154,13 @@ def take_over(
 ) -> tuple[str, ...]:
     """Let an engine take over gangs from their leases, without evictions.
 
-    Running gangs come first, then the claims of preemptors. At last gangs without their guarantee
+    Running gangs come first, then the claims of preemptors. Finally, gangs without their guarantee
     get it back if quota is free.
 
     Args:
         engine: without gangs.
         running: gangs that hold devices, in the order in which they are taken over.
-        claims: gangs that wait for others to leave, with the placements that they wait for.
+        claims: gangs that wait for victims, with the claimed placements.
 
     Returns:
         Names of the gangs with devices that are unknown to the engine.

@@ -1,7 +1,8 @@
 """The smallest changes that let a waiting gang start.
 
-Every reported change was made in the books, tried with a search, and undone. That costs several
-searches, so remedies are separate from the refusal. The number of trials is bounded, so a remedy
+Every reported change was applied to the books, tried with a search, and undone. Since this takes
+several searches, remedies are separate from the refusal. The number of trials is bounded, so a
+remedy
 may be missed, but a reported one is certain.
 """
 
@@ -36,10 +37,10 @@ class Remedies:
     """Changes that let a gang start.
 
     Attributes:
-        ends: names of gangs whose end is sufficient; none can be left out.
+        ends: names of gangs whose end is sufficient; a minimal set.
         cells: addresses of their owned cells, otherwise of their nodes.
         unblock: all remedies, most useful first.
-        now: the remedies of ``unblock`` that are valid only until something else starts.
+        now: the remedies of ``unblock`` that are valid only until another gang starts.
     """
 
     ends: tuple[str, ...] = ()

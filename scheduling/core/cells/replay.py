@@ -1,4 +1,4 @@
-"""Replaying recorded scheduling events pod by pod, with an adapter from pods to gangs.
+"""Replay of recorded scheduling events pod by pod, with an adapter from pods to gangs.
 
 The format of the cases is that of ``cases/cells``: ``schedule``, ``delete``, ``bad_node``,
 ``healthy_node``, ``reconfigure`` and ``assert`` events on one HiveD configuration. Expectations in
@@ -57,7 +57,7 @@ def replay_document(document: Mapping[str, Any], only: set[str] | None = None) -
 
 
 def replay_case(case: Mapping[str, Any], config: object) -> Iterator[Line]:
-    """Yield the outcome lines of one case; a refused configuration gives one with index -1."""
+    """Yield the outcome lines of one case; a refused configuration has the index -1."""
     name = case.get("id", "")
     try:
         replay = Replay(config, healthy=bool(case.get("nodes_initially_healthy", True)))

@@ -229,7 +229,7 @@ Decision = Bind | Preempt | Wait
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """The result of taking over a running gang.
+    """The result of restoring a running gang.
 
     Attributes:
         guaranteed: whether it has quota.

@@ -7,7 +7,7 @@ cluster. ``reserve`` searches for an assignment of all unbound quota cells under
 to no tenant, leaves it valid. So all guarantees hold in any order of arrival.
 
 The search is greedy, from the highest level down, and exact for one level of nodes. If it misses
-an existing witness, a tenant waits longer than necessary, but no guarantee breaks.
+an existing witness, a tenant waits longer than necessary, but guarantees hold.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.pool import Pool
 
 MIXED: Final = -1
-"""Replaces a tenant's ID if cells of several tenants are in use on the node."""
+"""Marks a node on which cells of several tenants are in use; replaces the tenant's ID."""
 
 _NOBODY: Final[frozenset[str]] = frozenset()
 

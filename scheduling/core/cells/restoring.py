@@ -19,7 +19,7 @@ _UNKNOWN_LEAF: Final = ("", -1)
 
 
 class _Located(NamedTuple):
-    """Placements that were located before, with the numbers of their leaves."""
+    """Placements with the numbers of their leaves, located earlier."""
 
     placements: Sequence[Placed]  # or their ID may be reused
     chain: str

@@ -66,14 +66,14 @@ class VcSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """The input of the cell engine. It checks its values, the engine checks that they fit."""
+    """The input of the cell engine. It validates its values; the engine checks that they fit."""
 
     cell_types: Mapping[str, CellType]
     physical: tuple[PhysicalCell, ...]
     virtual_clusters: Mapping[str, VcSpec]
 
     def __post_init__(self) -> None:
-        """Reject values that are invalid on their own."""
+        """Reject values that are invalid in themselves."""
         for name, cell_type in self.cell_types.items():
             _check_type(name, cell_type)
         for name, vc in self.virtual_clusters.items():
@@ -239,7 +239,7 @@ def _name(value: object, where: str) -> str:
 
 
 def text(value: object, where: str, *, empty: bool = False) -> str:
-    """Read a string of sensible length, or raise a :class:`SpecError` that names ``where``."""
+    """Read a string of bounded length, or raise a :class:`SpecError` that names ``where``."""
     if not isinstance(value, str) or len(value) > MAX_NAME or (not value and not empty):
         raise SpecError(
             f"{where} is not a name of 1 to {MAX_NAME} characters",

@@ -187,7 +187,7 @@ def instances_in(ledger: ChainLedger, pools: list[Pool]) -> dict[int, int]:
 
 
 class LeafUse(StrEnum):
-    """The use of a device from the point of view of the virtual cluster that owns it."""
+    """The use of a device, for the virtual cluster that owns it."""
 
     IDLE = "idle"
     USED = "used"

@@ -23,8 +23,8 @@ class Trials:
 
     Args:
         snapshot: snapshot of the round.
-        moving: the waiting jobs that the round would start, or for which others leave; the other
-            queued jobs are ignored where the policy looks at each job by itself.
+        moving: the waiting jobs that the round would start, or for which it would preempt others.
+            Other queued jobs are ignored if the policy considers each job separately.
         limit: bounds the time of each policy.
         make: builds a policy from its name and parameters.
     """

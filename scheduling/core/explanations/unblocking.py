@@ -2,8 +2,8 @@
 
 Each remedy is a change of the job's document that the round itself has decided. If no single
 change helps, the smallest possible job is tried in every virtual cluster and class that is open to
-the owner: if even that is refused everywhere, no larger one starts either, and the refusals are
-the proof.
+the owner: if it is refused everywhere, no larger job starts either, and the refusals are the
+proof.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -129,7 +129,7 @@ def milder(
     may: Callable[[JobChange], bool] = lambda _: True,
     go_on: Callable[[], bool] = lambda: True,
 ) -> JobChange:
-    """Bisect for a change that gives up less than ``step`` and still lets the job start.
+    """Bisect for a smaller change than ``step`` that still lets the job start.
 
     Args:
         job: the waiting job.
@@ -162,7 +162,7 @@ def _open_gates(
     may: Callable[[JobChange], bool],
     go_on: Callable[[], bool],
 ) -> Sought:
-    """Open all gates that the owner has closed at once, with the further change needed."""
+    """Open all gates of the owner together, with the further change needed."""
     opened, gates, changes = _opened(job)
     reason = refusal(opened)
     if reason is None:
@@ -233,7 +233,7 @@ def _smallest(
 def _shrunk(
     job: QueuedJob, vc: VcFacts, job_class: JobClass, home: VcFacts
 ) -> list[tuple[QueuedJob, JobChange]]:
-    """Return ever smaller versions of the job on any devices; the last has one device per role."""
+    """Return decreasing versions of the job on any devices; the last has one device per role."""
     base, changes = moved(job, vc) if vc.id != home.id else (job, {})
     if job_class is JobClass.OPPORTUNISTIC and base.job_class is JobClass.GUARANTEED:
         base = replace(base, job_class=job_class, priority=OPPORTUNISTIC_PRIORITY)

@@ -73,7 +73,7 @@ SMALLER: Final[Mapping[str, str]] = {"devices": "devices", "instances": "count"}
 
 
 def variants(job: QueuedJob, room: OwnerOptions) -> Iterator[tuple[QueuedJob, JobChange]]:
-    """Yield variants in another virtual cluster, of another form, or smaller; kinds alternate."""
+    """Yield variants in another virtual cluster, of another shape, or smaller; kinds alternate."""
     kinds = (
         _borrowing(job),
         _unpinned(job),

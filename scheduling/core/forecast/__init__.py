@@ -1,9 +1,9 @@
-"""Start estimates of waiting jobs: the live policies run forward over drawn run times."""
+"""Start estimates of waiting jobs: simulations of the live policies with random run times."""
 
 from typing import Final
 
 HORIZON: Final = 14 * 86400.0
-"""Horizon in seconds; later starts count as if they came then."""
+"""Horizon in seconds; later starts count as starts at the horizon."""
 
 
 def is_open(latest: float) -> bool:

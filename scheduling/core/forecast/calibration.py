@@ -2,18 +2,18 @@
 
 Five estimates are mixed. The first is from the simulated futures, and the second is the first one
 shifted by its recent error. The others are the usual waits of the virtual cluster, its present
-waits, and the time in which its queue drains. At each quantile the lowest and the highest are left
-out and the logarithms of the others are averaged (Jose and Winkler, International Journal of
-Forecasting 2008). An error counts less where many estimates were open at once, since all waits of
-one congestion are one error; for that reason weights are not learned from losses.
+waits, and the time in which its queue drains. At each quantile, the lowest and the highest are
+dropped and the logarithms of the others are averaged (Jose and Winkler, International Journal of
+Forecasting 2008). An error counts less if many estimates were open at the same time, since all
+waits of one congestion are one error. Therefore weights are not learned from losses.
 
 Then each start inside the range narrows both ends, and each start outside widens them, so that the
 range reaches its coverage (adaptive conformal inference, Gibbs and Candes, NeurIPS 2021). The
 correction is bounded, since one congestion after many short waits would result in ranges of
 months.
 
-Data counts only from the time at which it became available. A waiting job counts as above its
-upper end as soon as that time has passed.
+Data counts only from the time at which it became available. A waiting job counts as above the
+upper end as soon as the upper end has passed.
 """
 
 from bisect import insort
@@ -57,10 +57,10 @@ NEAREST, WIDEST = 0.6, 1.4
 
 
 SPREAD: Final = 8.0
-"""Maximum ratio of the end of a range to its begin; larger ranges are not shown."""
+"""Maximum ratio of the end of a range to its start; larger ranges are not shown."""
 
 SOON: Final = OFFSET
-"""Minimum begin of a range in seconds for the ratio: *within 2 h* is still useful."""
+"""Minimum start of a range in seconds for the ratio: *within 2 h* is still useful."""
 
 GATE_SECONDS: Final = 60.0
 """If 9 of 10 futures start a job within these seconds after its gate, only the gate counts."""
@@ -158,7 +158,7 @@ class Calibration:
 
     @property
     def prefers_waits(self) -> bool:
-        """Whether the usual waits have been closer to the truth than the mended futures."""
+        """Return whether the usual waits have been more accurate than the corrected futures."""
         if len(self._losses) < COMPARED:
             return False
         return sum(plain for _, plain in self._losses) < sum(mended for mended, _ in self._losses)
@@ -212,7 +212,7 @@ class Calibration:
         )
 
     def close(self, number: int, *, now: float) -> None:
-        """Note that the job of an estimate has started."""
+        """Record that the job of an estimate has started."""
         self._note_passed(now)
         kept = self._open.pop(number)
         told, wait = kept.told, now - kept.told.made
@@ -274,7 +274,7 @@ def learn(past: Sequence[PastEstimate], *, now: float) -> Calibration:
 
     Args:
         past: past estimates of one virtual cluster.
-        now: the present, on their clock.
+        now: current time, on their clock.
     """
     lessons = Calibration()
     events = [(told.made, 0, number) for number, told in enumerate(past)]

@@ -1,9 +1,9 @@
 """Run times of jobs: hazards by group, each shrunk towards the group above it.
 
-Runs of the same person, program and virtual cluster are alike, but most groups have few observed
+Runs of the same person, program and virtual cluster are similar, but most groups have few observed
 runs. A discrete-time Kaplan-Meier estimate (Kaplan and Meier, JASA 1958) counts unfinished runs up
-to their present age; the hazard of a group is drawn towards that of the wider group as by a fixed
-number of runs of it.
+to their current age. The hazard of the wider group counts like a fixed number of runs in the
+hazard of a group.
 """
 
 import re

@@ -20,7 +20,7 @@ from scheduling.core.values import ClusterSnapshot, QueuedJob
 LEVELS: Final = (0.1, 0.5, 0.9)
 DRIFT: Final = 0.7
 """Standard deviation of the logarithm by which all run times of one future are longer or shorter:
-tomorrow's jobs are never quite like yesterday's, and they differ together."""
+future jobs differ from past jobs, and their differences are correlated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +103,8 @@ def try_futures(
         seed: seed of the random draws; equal seeds draw equal futures.
         settings: settings of each future.
         wanted: jobs whose starts are estimated; None for all waiting jobs.
-        go_on: called between steps; if it returns False, the running future is dropped, or cut off
-            there if it is the first.
+        go_on: called between steps; if it returns False, the current future is dropped (or
+            truncated, if it is the first).
         limit: limits the time of each policy.
         make: builds a policy from its name and parameters.
     """
@@ -135,7 +135,7 @@ def try_futures(
 
 
 def _walk(world: SimulatedCluster, targets: set[int], go_on: Callable[[], bool]) -> bool:
-    """Simulate until all targets start or no events are left; return False if interrupted."""
+    """Simulate until all targets start or no events remain; return False if interrupted."""
     missing = set(targets)
     while True:
         result = world.decide()

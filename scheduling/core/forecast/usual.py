@@ -2,7 +2,7 @@
 
 Waits of started jobs are biased while a queue grows: the longest waits have not ended. So the
 newest waits are combined with the open ones, which are censored (Kaplan and Meier, JASA 1958).
-For long queues, the delays of the last to leave and of those still queued predict waits well
+For long queues, the delays of the newest starts and of jobs still queued predict waits well
 (Ibrahim and Whitt, Manufacturing and Service Operations Management 2009). The demand ahead of
 a job drains about as fast as an equal demand did before (Little, Operations Research 1961).
 """
@@ -25,11 +25,12 @@ FRESH: Final = 15.0
 """Number of newer waits after which the weight of a wait falls to a third."""
 
 DRAINS: Final = (0.3, 0.7, 1.6)
-"""Waits at the quantiles, relative to the time in which as many devices were allocated."""
+"""Waits at the quantiles, relative to the time in which the same number of devices was
+allocated."""
 
 
 def usual_waits(ordered: Sequence[float], waited: float) -> Quantiles | None:
-    """Return the remaining waits of jobs that waited as long, or of all jobs if these are few.
+    """Return remaining waits of jobs that waited as long; of all jobs if those are few.
 
     Args:
         ordered: completed waits in seconds, shortest first.
@@ -75,7 +76,7 @@ def drained_waits(
             the order of time.
         needed: devices of the job and of all jobs queued before it.
         now: the present.
-        began: start of counting; if fewer were given out since, the time is stretched.
+        began: start of counting; if fewer devices were allocated since, the time is extrapolated.
     """
     if len(given) < LEAST:
         return None

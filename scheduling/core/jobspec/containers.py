@@ -1,4 +1,4 @@
-"""Settings of a role's container: their value, how each is read, and the checks between them."""
+"""Settings of a role's container: values, readers, and checks between settings."""
 
 import ipaddress
 import re
@@ -41,7 +41,7 @@ class ContainerUser(StrEnum):
 
 
 class Ipc(StrEnum):
-    """The IPC namespace of a container: its own, or that of the node."""
+    """The IPC namespace of a container: private, or that of the node."""
 
     PRIVATE = "private"
     HOST = "host"
@@ -49,7 +49,7 @@ class Ipc(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSettings:
-    """Settings of the container of a role; the defaults need no right beyond those of any job.
+    """Settings of the container of a role; the defaults need no special rights.
 
     Attributes:
         user: account of its processes.

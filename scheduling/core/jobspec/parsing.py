@@ -79,7 +79,7 @@ def check_size(document: object) -> None:
 
 
 def _check_job(given: Mapping[str, Any], place: DocumentPlace) -> None:
-    """Note what does not fit together over several fields."""
+    """Check the consistency of several fields."""
     _check_part(given, place)
     _check_pins(given, place)
     _check_elastic(given, place)

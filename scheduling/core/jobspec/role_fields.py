@@ -1,4 +1,4 @@
-"""The fields of one role: how each is read, described and shown in forms."""
+"""The fields of one role: readers, descriptions and forms."""
 
 import re
 from collections.abc import Mapping
@@ -66,7 +66,7 @@ def read_role(value: object, place: DocumentPlace) -> RoleSpec | None:
 
 
 def _check_role(given: Mapping[str, Any], place: DocumentPlace) -> None:
-    """Note what does not fit together within one role."""
+    """Check the consistency of the fields of one role."""
     devices, within = given.get("devices", 1), given.get("within")
     if within is Within.DEVICE and devices > 1:
         place.child("within").refuse(

@@ -1,4 +1,4 @@
-"""Readers of single values: each returns the checked value or refuses it with a remedy."""
+"""Readers of single values: each returns the valid value or raises an error with a remedy."""
 
 import math
 import re
@@ -85,7 +85,7 @@ def read_matching(value: object, pattern: re.Pattern[str], remedy: str) -> str:
 
 
 def read_line(value: object, most: int, *, least: int = 1) -> str:
-    """Read one line of printable text unchanged: any script, quotes and signs."""
+    """Read one line of printable text unchanged, in any script."""
     remedy = sentence("write-line", least=least, most=most)
     text = read_string(value, remedy)
     if not least <= len(text) <= most:

@@ -154,7 +154,8 @@ class Compat:
     """The conventions of another system that the job's environment follows as well.
 
     Attributes:
-        format: whose; ``openpai`` sets the ``PAI_*`` variables, ``slurm`` the ``SLURM_*`` ones.
+        format: name of the system; ``openpai`` sets the ``PAI_*`` variables, ``slurm`` the
+            ``SLURM_*`` variables.
         role_names: names in the other system of roles that had to be renamed.
     """
 

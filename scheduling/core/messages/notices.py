@@ -1,4 +1,4 @@
-"""Events that are reported to people, and why a report was not delivered."""
+"""Messages for notification events and failed deliveries."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""Texts about policies: their parameters, and why one lets a job wait."""
+"""Messages for policies: parameters, and reasons of waiting jobs."""
 
 from collections.abc import Mapping
 from typing import Final

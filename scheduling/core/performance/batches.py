@@ -1,9 +1,9 @@
-"""Choice of a running job's batch: the highest goodput of its fitted step times, with patience.
+"""Choice of a running job's batch by the highest goodput of its fitted step times.
 
 A step of ``a`` passes over ``m`` samples on each of ``n`` devices takes ``a (alpha_c + beta_c m)``
 and the exchange of gradients at its end, ``alpha + beta (n - 2)``: Pollux's model (OSDI '21,
-section 3.2) without overlap, since `tessera.train` exchanges after the last pass. So it is linear,
-and least squares of relative errors with non-negative constants have one solution. Unobserved
+section 3.2) without overlap, since `tessera.train` exchanges after the last pass. Therefore it is
+linear, and non-negative least squares of relative errors have a unique solution. Unobserved
 terms count as 0, so that a job is tried on more devices.
 """
 
@@ -105,7 +105,7 @@ def noise_of(told: tuple[float, float] | None) -> Noise | None:
 
 
 GAIN_TO_CHANGE: Final = 1.05
-"""Minimum ratio of goodput of a new batch to that of the present batch."""
+"""Minimum ratio of the goodput of a new batch to that of the current batch."""
 
 GROWTH: Final = 2.0
 """Maximum ratio of a new batch to the largest measured one: models are unreliable beyond."""
@@ -122,7 +122,7 @@ class BatchedJob:
 
     Attributes:
         type, nodes, devices: those of its allocation.
-        batch, accumulation: its present values.
+        batch, accumulation: its current values.
         steps: steps of the attempt.
         unchanged: seconds since its batch was last chosen.
         limits: bounds of its batch.
@@ -148,7 +148,7 @@ class Chosen:
 
     Attributes:
         accumulation: passes of each device in a step.
-        gain: its fitted goodput over that of the present batch.
+        gain: its fitted goodput over that of the current batch.
     """
 
     batch: int
@@ -182,7 +182,7 @@ def choose_batch(job: BatchedJob) -> Chosen | None:
 
 
 def goodput_of(model: Throughput, job: BatchedJob) -> float:
-    """Return the steps of the initial batch per second at the job's present batch."""
+    """Return the steps of the initial batch per second at the job's current batch."""
     passes = job.accumulation
     each = pass_times(model, job.batch / (job.devices * passes))
     seconds = step_times(model, each, exchange_time(model, job.nodes, job.devices), passes - 1)

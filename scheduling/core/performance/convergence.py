@@ -18,7 +18,7 @@ import scipy  # imported at the first fit of a curve, not at the start of the po
 Floats = npt.NDArray[np.float64]
 
 FLAT: Final = 0.005
-"""Minimum fall over a stretch, relative to the largest loss; a smaller one counts as flat."""
+"""Minimum fall over an interval, relative to the largest loss; a smaller fall counts as flat."""
 
 STRETCHES: Final = 20.0
 _GRID = 20
@@ -71,7 +71,7 @@ class LossCurve:
 def fit_losses(points: Sequence[tuple[float, float]]) -> LossCurve | None:
     """Fit the curve to a series of (step, loss); return None for fewer than three usable points.
 
-    Losses are divided by the largest; outliers are left out.
+    Losses are divided by the largest; outliers are dropped.
     """
     series = np.array(
         [(step, loss) for step, loss in points if np.isfinite(loss) and loss > 0], dtype=np.float64
@@ -102,9 +102,9 @@ def steps_left(
 def steps_until_flat(points: tuple[tuple[float, float], ...]) -> float | None:
     """Predict the steps until the loss is nearly flat; None if not predictable.
 
-    Epochs are unknown, so a stretch is a twentieth of the steps so far. The newest point sets the
-    present progress; if the others are enough, they define the curve. So the curve is
-    fitted again only when one of them is added, not with every report.
+    Epochs are unknown, so the interval is a twentieth of the steps so far. The newest point
+    defines the current progress, and the other points the curve. So the curve is fitted again only
+    for a new stored point, not for every report.
     """
     curve = _curve(points[:-1] if len(points) > _ENOUGH else points)
     if curve is None:

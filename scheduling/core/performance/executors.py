@@ -1,8 +1,8 @@
 """The best number of processes (executors) of a job on one device, by measurement.
 
-Whether a second process on a device fills its gaps or slows it is not predictable. So a job whose
-owner allows several begins with one; when that has been measured, one more is tried once on each
-type, and retained where the device does more with it (EasyScale, SC '23, 3.4).
+The effect of a second process on a device is not predictable. So a job whose owner allows several
+begins with one. After its measurement, one more is tried once on each type, and retained if the
+throughput of the device increases (EasyScale, SC '23, 3.4).
 """
 
 from collections import defaultdict
@@ -24,16 +24,17 @@ HOPE: Final = 1.05
 def sharing_of(
     seen: Sequence[RunObservation], workers: int, most: int, *, failed: int | None = None
 ) -> Mapping[str, tuple[float, ...]]:
-    """Return by type the pace of one of n processes on a device, relative to one alone.
+    """Return by type the pace of one of n processes on a device, relative to a single process.
 
-    The first is 1; the sufficiently measured ones follow, and after them, if the last was the
-    best, one that is extrapolated and not measured.
+    The first value is 1, followed by the sufficiently measured values. If the last one was the
+    best, one extrapolated value follows.
 
     Args:
         seen: the job's runs.
         workers: its logical workers; each makes one mini-batch a step.
         most: processes that may share a device.
-        failed: the smallest number with which a run has failed; it and more are not tried again.
+        failed: the smallest number with which a run has failed; it and larger ones are not tried
+            again.
     """
     most = most if failed is None else min(most, failed - 1)
     found: dict[str, tuple[float, ...]] = {}
@@ -87,9 +88,9 @@ def executors_in(layout: Sequence[Sequence[int]] | None, devices: int) -> int:
 
 
 def sharing_gain(job: PolicyJob, kind: str, devices: int, executors: int | None) -> float:
-    """Speed of a job with several processes per device, relative to one.
+    """Return the speed of a job with several processes per device, relative to one.
 
-    1 where that has not been measured.
+    The result is 1 without a measurement.
 
     Args:
         job: the job with its logical workers and measurements.

@@ -32,12 +32,12 @@ _MOST: Final = log(64.0)
 def relative_speeds(histories: Iterable[Sequence[RunObservation]]) -> Mapping[str, float]:
     """Return the speed of each comparable type, relative to the mean of all of them.
 
-    Only runs of equal size are compared, so that no model is needed. Of two types the median of
-    all histories counts, so that one job's reports hardly affect the others; the speeds are those
-    that explain the medians best (least squares of their logarithms).
+    Only runs of equal size are compared, so that no model is needed. The median over all histories
+    counts for each pair of types, so that the reports of one job hardly affect others. The speeds
+    fit the logarithms of the medians by least squares.
 
     Args:
-        histories: the runs of a job, or of all jobs of an application, each.
+        histories: the runs of each job, or of all jobs of each application.
 
     Returns:
         Speeds by type, without types that were never compared.

@@ -1,4 +1,4 @@
-"""The losses of one run, thinned for storage: evenly, with wider gaps the longer it runs."""
+"""The losses of one run, thinned evenly for storage, with gaps that grow with the run."""
 
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,6 +1,6 @@
 """Reverts of growths that made a job slower, under any policy.
 
-Measured, not modelled: two runs of one job, one after the other, each long enough to be judged.
+Measured, not modelled: two consecutive runs of one job are compared if both are long enough.
 A failed size is not tried again, so that a job reverts at most once for each size.
 """
 
@@ -44,7 +44,7 @@ def slower_sizes(seen: Sequence[RunObservation]) -> tuple[Slower, ...]:
 
 
 def with_reverts(view: Snapshot, plan: Plan) -> Plan:
-    """Replace sizes that made a job slower by the previous sizes in the plan."""
+    """Replace sizes in a plan that made a job slower by the previous sizes."""
     changed = {
         job.id: back
         for job in view.jobs

@@ -19,7 +19,7 @@ MOST_SIZES: Final = 64
 class Prediction:
     """The expected goodput of a job by size, on one device type.
 
-    Beyond the measured sizes the pace is unknown: it is between no gain and perfect scaling from
+    Beyond the measured sizes, the pace is only bounded: between no gain and perfect scaling from
     the nearest measured size (``bounds``).
 
     Attributes:
@@ -28,7 +28,7 @@ class Prediction:
         requested: requested devices.
         saturates: the first measured size beyond which the gain is negligible.
         seen: measured sizes.
-        bounds: the least and the most pace at each of ``sizes``.
+        bounds: minimum and maximum pace at each of ``sizes``.
         efficiencies: measured sizes of ``sizes`` with their pace as a share of perfect scaling
             from the smallest of them.
     """

@@ -1,4 +1,4 @@
-"""Check of waits beyond the bound: would a private cluster have started the job all the time?
+"""Check of waits beyond the bound: when would a private cluster have started the job?
 
 The check follows the recorded starts and ends. At each change it calls the decision of rounds for
 a cluster that contains only the guaranteed jobs that really ran then.
@@ -165,7 +165,7 @@ def find_denials(
 
 
 class _History:
-    """The guaranteed jobs of the virtual cluster as they really ran, on private cells."""
+    """The guaranteed jobs of the virtual cluster as they actually ran, on private cells."""
 
     def __init__(self, export: PromiseExport, suspects: Collection[int], make: MakePolicy) -> None:
         self.found = {job_id: Denial() for job_id in suspects}

@@ -37,7 +37,7 @@ class JobRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedJob:
-    """A guaranteed job of the virtual cluster, as it happened.
+    """A guaranteed job of the virtual cluster with its actual history.
 
     Attributes:
         job: as submitted, without gates.
@@ -135,8 +135,8 @@ class PromiseExport:
     def allowance(self, job: AuditedJob) -> float:
         """Return the seconds by which a job may wait longer than on a private cluster.
 
-        The private cluster starts a job as soon as it can. Here, one round passes at most until
-        the scheduler sees the job, and one after the grace period of its victims.
+        The private cluster starts a job as soon as it can. Here, the scheduler sees the job within
+        one round, and starts it within one round after the grace period of its victims.
         """
         return max(self.grace, job.grace or 0.0) + 2.0 * self.snapshot.round_seconds
 
@@ -177,7 +177,7 @@ def merged_spec(spec: ClusterSpec, vc: str) -> ClusterSpec:
 
 
 def sound_node(node: NodeFacts, tenant: int) -> NodeFacts:
-    """Return a node as it is in a private cluster: healthy, and open to its tenant."""
+    """Return the node of a private cluster: healthy, and open to its tenant."""
     own = frozenset({tenant})
     tenants = own if node.tenants == own else frozenset()
     return replace(node, placeable=True, healthy=True, owner=None, tenants=tenants)

@@ -1,6 +1,6 @@
 """Simulated cluster: an event clock around ``core.round.decide``.
 
-Start estimates, what-ifs and replays use it. Each decision is the one of a live round on the same
+Start estimates, what-ifs and replays use it. Each decision equals that of a live round on the same
 snapshot. The cell engine is not rebuilt between decisions; only another specification rebuilds it.
 """
 
@@ -52,11 +52,12 @@ class SimulationSettings:
 
     Attributes:
         horizon: seconds after which nothing is simulated.
-        coarse: steps are at least such a part of the time that has passed.
+        coarse: minimum step, as a fraction of the elapsed time.
         grace: seconds that a preempted job takes to leave.
         tick: seconds between two rounds for policies that depend on more than arrivals, while
             jobs wait.
-        ticks_always: also while no job waits, since policies may resize running jobs.
+        ticks_always: whether rounds also run while no job waits, since policies may resize running
+            jobs.
         most_waiting: maximum jobs of one virtual cluster and class, first come first.
     """
 
@@ -69,7 +70,7 @@ class SimulationSettings:
 
 
 def no_overhead(job_id: int) -> Overhead:
-    """Return that a job starts at once and loses nothing."""
+    """Return no overhead: a job starts at once and loses nothing."""
     return NO_OVERHEAD
 
 
@@ -173,7 +174,7 @@ class SimulatedCluster:
         return types_of(self._jobs.engine, self.holding[job_id].members)
 
     def snapshot(self) -> ClusterSnapshot:
-        """Return the snapshot for the round of this moment."""
+        """Return the snapshot for a round now."""
         jobs = self._jobs
         jobs.observe()
         return replace(

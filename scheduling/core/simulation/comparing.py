@@ -54,8 +54,8 @@ class Ratio:
         mean: arithmetic mean of the ratios.
         geometric: their geometric mean, the centre of the interval.
         low: lower end of the 95 % interval; None with too few data.
-        method: of the interval: ``t`` over the logarithms of pairs, ``bootstrap`` over the jobs of
-            the only pair, or empty.
+        method: method of the interval: ``t`` over the logarithms of pairs, ``bootstrap`` over the
+            jobs of the only pair, or empty.
     """
 
     mean: float

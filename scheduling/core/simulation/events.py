@@ -23,7 +23,7 @@ class HealthChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterChange:
-    """Another state of the cluster, which an admin or the nodes brought about.
+    """A change of the cluster by an admin or by nodes.
 
     Jobs keep their devices, also on unhealthy nodes; a job on removed devices is interrupted.
 

@@ -86,7 +86,7 @@ def with_speed(known: JobFacts, shape: HeldShape, rate: float) -> JobFacts:
 
 
 def after_run(known: JobFacts, *, now: float) -> JobFacts:
-    """Return the facts of a job that has given back its devices and waits again."""
+    """Return the facts of a job that has released its devices and waits again."""
     facts = replace(known.facts, last_run=now, last_queued=now, recovering=False)
     return replace(known, facts=facts)
 

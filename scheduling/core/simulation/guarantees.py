@@ -1,4 +1,4 @@
-"""A guarantee by number of devices as cells: the largest levels that fit the number."""
+"""Conversion of a guaranteed number of devices to cells of the largest possible levels."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -65,7 +65,7 @@ def _with_devices(spec: ClusterSpec, vc: str, device_type: str, devices: int) ->
 def _without_quotas(
     spec: ClusterSpec, vc: str, device_type: str, devices: int
 ) -> tuple[ClusterSpec, int]:
-    """Remove the quotas of a type; return also the devices that pinned cells leave to quotas."""
+    """Remove the quotas of a type; also return the devices not covered by pinned cells."""
     topology = empty_engine(spec).topology
     share = spec.virtual_clusters.get(vc, VcSpec())
     chains = {n for n, chain in topology.chains.items() if chain.leaf_type == device_type}

@@ -1,4 +1,4 @@
-"""Live jobs of a simulation: their queue, their devices, their progress and the record of both."""
+"""Live jobs of a simulation: queue, devices, progress and record."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -123,10 +123,10 @@ class JobTable:
         return job is not None and job.version == version and job_id in self.holding
 
     def prepare_engine(self) -> bool:
-        """Bring the engine to the state in which a live round would restore it.
+        """Set the engine to the state that a live round would restore.
 
         Returns:
-            False if only a restore gives this state.
+            False if this state requires a restore.
         """
         if self._numbered != self.engine.version:
             if not self.engine.renumber(self._groups()):
@@ -172,7 +172,7 @@ class JobTable:
             self.waiting[other.id] = replace(other, after=after)
 
     def leave(self, job_id: int) -> None:
-        """Let a job give back its devices, and queue it again."""
+        """Release the devices of a job, and requeue it."""
         now = self._clock.now
         if self.observes:
             self._observe(job_id)
@@ -183,7 +183,7 @@ class JobTable:
         self.waiting[job_id] = replace(progress.job, claims=None, waiting_for=())
 
     def interrupt(self, job_id: int, failed: str, usable: frozenset[str]) -> None:
-        """Let a job lose its devices without notice, and retry it soon on other nodes.
+        """Remove the devices of a job without notice, and retry it soon on other nodes.
 
         Args:
             job_id: the job.
@@ -288,7 +288,7 @@ class JobTable:
         self._await_end(progress)
 
     def _rate(self, job: QueuedJob) -> float:
-        """Return the speed of a job on the devices that it has just got."""
+        """Return the speed of a job on its new devices."""
         self._shapes.pop(job.id, None)
         if self._speedup is proportional:  # no types and nodes, which take time to find
             shape = HeldShape(types=(), nodes=0, devices=self.holding[job.id].devices)
@@ -304,7 +304,7 @@ class JobTable:
         return shape
 
     def _notify(self, job_id: int) -> None:
-        """Ask a job to leave."""
+        """Notify a job to leave."""
         held = self.holding.get(job_id)
         if held is None or held.leaving:
             return

@@ -30,13 +30,13 @@ class JobProgress:
     """Progress of one job that holds devices or has held some.
 
     Attributes:
-        job: as it waits again after a preemption.
+        job: its queued state after a preemption.
         left: remaining seconds at the requested size, as of ``since``.
         since: start of the progress that ``left`` does not contain; in the future during a start.
         rate: speed relative to the requested size; 0 without progress.
         version: increases with each change of its devices, so that older events are stale.
         done: progress until ``since``, in seconds at the requested size.
-        began: start of the progress of the present run.
+        began: start of the progress of the current run.
         left_then: ``left`` at that time.
         observed: time up to which the job facts contain its use of devices.
         observed_left: ``left`` that the job facts contain.

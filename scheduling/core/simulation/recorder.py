@@ -1,4 +1,4 @@
-"""The recording of a simulation from which its charts are drawn."""
+"""Recording of a simulation for its charts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ class HoldSpan:
 class Recorder:
     """Records a simulation's state after each decision for the charts.
 
-    The course is thinned by half whenever it exceeds its limit; only the first jobs have their own
-    lines.
+    If the time series exceeds its limit, every other point is dropped. Only the first jobs have
+    separate lines.
     """
 
     def __init__(self, *, most_jobs: int = 120, most_spans: int = 2_500) -> None:

@@ -17,8 +17,8 @@ class Conditions:
 
     Attributes:
         node_mtbf: mean seconds until a node fails, exponentially distributed; None for never.
-        node_repair: mean seconds until it is back, exponentially distributed.
-        restart_seconds: cost of continuing, at the same or another size.
+        node_repair: mean seconds until its repair, exponentially distributed.
+        restart_seconds: cost of a restart, at the same or another size.
         checkpoint_seconds: work between two checkpoints; a failure loses the work after the last
             one. 0: no step is lost.
         estimate_noise: standard deviation of the logarithm of the error of declared sizes.
@@ -58,7 +58,7 @@ class Setup:
 
 
 class RuleSet(Protocol):
-    """Runs the jobs of a setup under its policy until all are complete, or no job advances."""
+    """Runs the jobs of a setup under its policy until all are complete, or none makes progress."""
 
     def __call__(
         self,

@@ -1,4 +1,4 @@
-"""Jobs of a trace as rounds see them: gangs, terms, known facts, and refusals at submission."""
+"""Jobs of a trace as input of rounds: gangs, terms, job facts, and refusals at submission."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class WorkloadJob:
         seconds: run time at its requested size, by device type.
         queued: the job as it is submitted; its ID is its index in the trace plus 1.
         known: its terms and first facts.
-        refused: reason why its guarantee can never hold it, in words; None if it can.
+        refused: reason why it never fits its guarantee, in words; None if it can fit.
     """
 
     job: TraceJob

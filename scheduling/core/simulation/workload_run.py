@@ -31,7 +31,7 @@ from scheduling.core.workloads.clusters import SimCluster
 def node_faults(
     cluster: SimCluster, conditions: Conditions, *, seed: int, start: float
 ) -> Iterator[HealthChange]:
-    """Yield the failures and repairs of all nodes by time, without end; none without an MTBF.
+    """Yield failures and repairs of all nodes by time, endlessly; none without an MTBF.
 
     Each node has a separate random stream, so that equal nodes fail at equal times under every
     policy.
@@ -206,7 +206,7 @@ class WorkloadRun:
         return tuple(self._record(job) for job in self.jobs)
 
     def alone_seconds(self, index: int, device_type: str, devices: int) -> float | None:
-        """Return the job's work divided by the given devices, as far as it can use them."""
+        """Return the job's work divided by the devices that it can use."""
         job = self.jobs[index]
         seconds = job.seconds.get(device_type)
         if seconds is None:

@@ -99,7 +99,7 @@ class PatternError(ValueError):
 
 
 class Pattern:
-    """A pattern in RE2 syntax that may match anywhere in a line; safe to share between threads."""
+    """A pattern in RE2 syntax that may match anywhere in a line; thread-safe."""
 
     def __init__(self, text: str) -> None:
         """Compile the pattern.
@@ -155,8 +155,8 @@ SPARE_SECONDS: Final = 0.5
 SECONDS_A_BYTE: Final = 1e-7
 """CPU time that a rule may use in a log: ``SPARE_SECONDS``, and this much for each byte read.
 
-RE2 usually reads some 500 MB/s. With a pattern that has thousands of states at once it reads less
-than 1 MB/s, always linear in the length.
+RE2 usually reads about 500 MB/s. With thousands of simultaneous states it reads less than 1 MB/s,
+always in linear time.
 """
 
 

@@ -155,7 +155,7 @@ def read_jobs(
         rows: the lines of the file.
         source: name of the file.
         name: name of the format.
-        read: returns a row's job, or a description why it cannot be simulated.
+        read: returns the job of a row, or the reason why it cannot be simulated.
 
     Raises:
         TraceError: a row is malformed, or two jobs have one name.

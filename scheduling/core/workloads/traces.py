@@ -42,7 +42,7 @@ class TraceJob:
     Attributes:
         submitted: seconds from the trace's start.
         devices: requested devices.
-        duration: seconds at its requested size; None if it follows from profiles.
+        duration: seconds at its requested size; None if profiles define it.
         steps: iterations at its batch size; None if unknown.
         application: name of the program in profiles.
         batch: requested total batch size.

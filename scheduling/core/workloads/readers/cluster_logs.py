@@ -75,7 +75,7 @@ def read_philly(text: str, source: str) -> Trace:
     """Read jobs of Microsoft's Philly clusters (ATC '19), in the form of the Pollux artefact.
 
     A virtual cluster is a tenant, and time 0 is the earliest timestamp. The list has no names: a
-    job is called after its virtual cluster and its line.
+    job gets its name from its virtual cluster and its line.
 
     Raises:
         TraceError: a column is missing or unknown, or a value is out of bounds.

@@ -53,7 +53,7 @@ def read_gavel(text: str, source: str) -> Trace:
 
     The number of cells of a line distinguishes three layouts. A line gives a job's number of
     steps; their duration comes from the artefact's table of throughputs, among the profiles.
-    Commands are never run or stored. A job is called after its line.
+    Commands are never run or stored. A job gets its name from its line.
 
     Raises:
         TraceError: a line has another number of cells than all layouts, or than the first line,
@@ -106,7 +106,7 @@ def read_crius(text: str, source: str) -> Trace:
     """Read jobs of Crius (EuroSys '26): models of billions of parameters, with iterations.
 
     Their durations come from the artefact's table of iteration times, among the profiles. The type
-    of a line is a wish: the artefact drew it at random, and Crius moves jobs to other types.
+    of a line is a preference: the artefact drew it at random, and Crius moves jobs to other types.
 
     Raises:
         TraceError: a column is missing or unknown, a value is out of bounds, or an id is repeated.
