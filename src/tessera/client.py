@@ -44,7 +44,7 @@ class Client:
     """One connection to a portal.
 
     Requests that may be sent twice (reads, and submits, imports and clones, which carry an
-    idempotency key) are tried again when the connection fails; every other request is sent once.
+    idempotency key) are retried if the connection fails; every other request is sent once.
     """
 
     def __init__(
@@ -90,8 +90,8 @@ class Client:
 
         Args:
             spec: the specification as a mapping, or as YAML text.
-            idempotency_key: of two submits with one key only the first creates a job. Created
-                when empty.
+            idempotency_key: of several submits with the same key, only the first creates a job. A
+                new key if empty.
         """
         return Job.from_body(self._send_spec("jobs/", spec, _keyed(idempotency_key)))
 
@@ -130,7 +130,7 @@ class Client:
         return Plan.from_body(self._send_spec("jobs/plan/", spec, {}))
 
     def upload(self, name: str, content: bytes) -> str:
-        """Store an archive for jobs to begin with: ``source: {archive: ...}``.
+        """Store an archive of source code for jobs: ``source: {archive: ...}``.
 
         Args:
             name: display name of the archive.
@@ -161,14 +161,14 @@ class Client:
         return Why.from_body(self.get(f"jobs/{job_id}/why/"))
 
     def stop(self, job_id: int) -> Job:
-        """Stop a job; a job that has ended is left as it is."""
+        """Stop a job; jobs that have ended do not change."""
         return Job.from_body(self.post(f"jobs/{job_id}/stop/"))
 
     def clone(self, job_id: int, *, idempotency_key: str = "") -> Job:
-        """Submit a job's specification once more.
+        """Submit the specification of a job again.
 
         Args:
-            job_id: which job's.
+            job_id: ID of the job.
             idempotency_key: as in ``submit``.
         """
         path = f"jobs/{job_id}/clone/"
@@ -245,8 +245,8 @@ class Client:
         """Add a node.
 
         Raises:
-            ApiError: with status 409 and the fingerprint seen, when ``host_key_fingerprint`` is
-                missing (see ``seen_fingerprint``).
+            ApiError: with status 409 and the fingerprint of the node, if ``host_key_fingerprint``
+                is missing (see ``seen_fingerprint``).
         """
         return Node.from_body(self.post("nodes/", node))
 
@@ -345,7 +345,7 @@ class Client:
     # Any resource
 
     def get(self, path: str, **parameters: Any) -> Any:
-        """Read a resource below ``/api/v1/``; parameters that are ``None`` are left out."""
+        """Read a resource below ``/api/v1/``; parameters that are ``None`` are omitted."""
         wanted = {name: value for name, value in parameters.items() if value is not None}
         return self._request("GET", path, params=wanted)
 

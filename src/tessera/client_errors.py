@@ -52,7 +52,7 @@ class ApiError(ClientError):
 
 
 def seen_fingerprint(error: ApiError) -> str:
-    """Return the host key's fingerprint that the portal saw, or an empty string.
+    """Return the fingerprint of the node's host key in an error, or an empty string.
 
     Args:
         error: the error of ``add_node`` without a fingerprint.

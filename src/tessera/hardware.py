@@ -12,7 +12,7 @@ from tessera.wire import Fields, Json
 
 NOTE, QUARANTINE, CORDON = "note", "quarantine", "cordon"
 ACTIONS = (NOTE, QUARANTINE, CORDON)
-"""Note: it is shown. Quarantine: its device takes no new start. Cordon: its node takes none."""
+"""Note: only displayed. Quarantine: no new jobs on the device. Cordon: no new jobs on the node."""
 
 LOST, RESET_REQUIRED, DRIVER_HUNG = "lost", "reset-required", "driver-hung"
 ECC_UNCORRECTABLE = "ecc-uncorrectable"
@@ -67,7 +67,7 @@ class Condition:
     Attributes:
         code: a key of ``DEFAULT_ACTIONS``.
         detail: figures and texts of the driver.
-        uuid, pci_address: the GPU; a driver that has lost it knows only its address.
+        uuid, pci_address: the GPU; a driver that has lost it reports only its address.
     """
 
     code: str

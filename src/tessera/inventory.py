@@ -15,10 +15,10 @@ from tessera.wire import Fields, Json
 
 BY_DEVICE_REQUEST, BY_CDI_UUID, BY_CDI_INDEX = "device-request", "cdi-uuid", "cdi-index"
 GPU_ACCESSES = (BY_DEVICE_REQUEST, BY_CDI_UUID, BY_CDI_INDEX)
-"""Ways in which a container engine gives GPUs to a container: NVIDIA's hook or runtime, or a CDI
-specification (Container Device Interface) that names the devices by UUID or by index."""
+"""Methods by which a container engine gives GPUs to a container: NVIDIA's hook or runtime, or a
+CDI specification (Container Device Interface) with devices by UUID or by index."""
 MAX_INTERFACES, MAX_ADAPTERS = 256, 64
-"""Most network interfaces and InfiniBand adapters of an inventory."""
+"""Maximum number of network interfaces and InfiniBand adapters of an inventory."""
 
 
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
@@ -77,7 +77,7 @@ class Device:
     """One device of a node.
 
     Attributes:
-        index: position in the node, by the driver or the declaration; another after a reboot.
+        index: position in the node, by the driver or the declaration; may change at a reboot.
         type: for instance ``NVIDIA-H200`` or a declared name.
         path: ordinal, within the node, of its cell at each level between node and device.
         uuid: its identity; empty for a CPU slot, and if the driver does not report it.
@@ -123,8 +123,8 @@ class Inventory:
         docker: version of the engine, empty without one; ``docker_socket`` its socket.
         engine: kind of the container engine, ``docker`` or ``podman``; empty without one.
         rootless: the engine runs without root, as the node's user.
-        gpu_access: how the engine gives GPUs to containers, one of ``GPU_ACCESSES``; empty if it
-            cannot.
+        gpu_access: method by which the engine gives GPUs to containers, one of ``GPU_ACCESSES``;
+            empty if none.
         firewall: the program that loads packet filter rules, ``iptables`` or ``nft``, or empty.
         warnings: texts about values that could not be read.
         isolation: the probe of each level; empty if none was probed.

@@ -101,7 +101,7 @@ REMEDIES: Dict[str, str] = {
 CAUSES = tuple(REMEDIES)
 
 SHARED_UID = 70_999
-"""The user of jobs on a node whose runner is root, for tenants without a user of their own."""
+"""The user of jobs on a node whose runner is root, for tenants without a Unix user."""
 RESERVED_UIDS = {65_534: "nobody", SHARED_UID: "jobs of tenants without a user id"}
 """Reserved user ids, which tenants cannot have, and their purpose."""
 MOST_PROCESSES = 16_384
@@ -112,7 +112,8 @@ MAX_PATH_BYTES = 1024
 MAX_REAL_PATH_BYTES = 4096
 MAX_BINDS = 4096
 _OF_EVERY_JOB = ("/proc", "/dev", "/sys", "/run", "/var/run")
-"""A job has its own of these; paths below them may be devices or sockets of a service."""
+"""Directories that each job has separately; paths below them may be devices or sockets of
+services."""
 
 
 def at_least(level: str, least: str) -> bool:
@@ -215,7 +216,7 @@ class ContainerView:
         binds: (path on the node, place in the container, writable), with those of the run's empty
             directories that cover hidden paths.
         checkpoints: the job's directory for checkpoints on the node.
-        processes: the most processes and threads of the container.
+        processes: maximum number of processes and threads of the container.
     """
 
     checkpoints: str

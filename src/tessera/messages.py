@@ -1,6 +1,7 @@
 """Messages as values: a code with parameters, tables of English templates, and rendering.
 
-Code that reports something returns a ``Message`` and formats nothing. A table maps each code to
+Code with something to report returns a ``Message`` and does not format text. A table maps each
+code to
 an English template; ``render`` inserts the parameters, in a given language. For the
 stored form see ADR 57.
 """
@@ -360,7 +361,7 @@ def stored_words(words: str) -> Any:
 
 
 def sentence_from(document: Any) -> str:
-    """Read a stored message with its English text; rows from before messages have only a text."""
+    """Read a stored message with its English text; older rows have only a text."""
     if isinstance(document, str):
         return document
     return Sentence(str(document["text"]), document)

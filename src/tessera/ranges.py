@@ -8,7 +8,7 @@ MINUTE: Final = 60
 HOUR: Final = 3600
 DAY: Final = 86_400
 BY_THE_CLOCK: Final = 12 * HOUR
-"""Limit above which a range is shown as times of the day, not as durations."""
+"""Limit in seconds above which a range is shown as times of the day, not as durations."""
 _STEPS: Final = (
     (20, 1),
     (90, 5),
@@ -36,7 +36,7 @@ class StartRange:
 
     @property
     def has_one_unit(self) -> bool:
-        """Return whether the unit of its end suffices for both, as in *15 – 35 min*."""
+        """Return whether both ends use the same unit, as in *15 – 35 min*."""
         both = [units(end) for end in (self.low, self.high) if end is not None]
         return len(both) == 2 and len({unit for parts in both for _, unit in parts}) == 1
 

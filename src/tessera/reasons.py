@@ -1,4 +1,4 @@
-"""Reasons why a job waits, is refused or can never start: codes, names elsewhere, sentences."""
+"""Reasons why a job waits, is refused or can never start: codes, foreign names, sentences."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ class _Row:
         code: part of the API; it never changes.
         slurm: the name that ``tessera slurm squeue`` shows.
         kueue: the name in Kueue; empty if Kueue has none.
-        runs: when a job with this reason runs.
+        runs: time at which a job with this reason runs.
         meaning: one sentence for the documentation.
-        is_final: no amount of waiting starts the job.
+        is_final: the job can never start without a change.
         is_gate: the owner can remove the reason by an amendment; other devices do not help.
         only_time_helps: no change of the job removes the reason; the job starts by itself.
     """

@@ -251,8 +251,8 @@ class Remarks:
     """The remarks of an import under one heading.
 
     Attributes:
-        heading: ``TRANSLATED`` (has a slightly different meaning here), ``LEFT_OUT`` (the job
-            does the same without it) or ``NOT_SUPPORTED`` (it does not).
+        heading: ``TRANSLATED`` (has a slightly different meaning here), ``LEFT_OUT`` (without
+            effect on the job) or ``NOT_SUPPORTED`` (with an effect).
         entries: pairs of a field, or an empty text, and a sentence.
     """
 

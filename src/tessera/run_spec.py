@@ -315,7 +315,7 @@ def paths_of(take: Fields, name: str) -> List[str]:
     """Take a list of paths that may be shown to jobs.
 
     Raises:
-        ProtocolError: one of them may not.
+        ProtocolError: one of them must not be shown to jobs.
     """
     found = take.texts(name, MAX_VISIBLE_PATHS, MAX_PATH_BYTES)
     for path in found:
@@ -375,6 +375,6 @@ def check_secrets(data: object) -> Dict[str, str]:
     """Return checked secrets by name; an error never contains a value.
 
     Raises:
-        ProtocolError: a name may not be a file name, or a value is not text or is too long.
+        ProtocolError: a name is not a valid file name, or a value is not text or is too long.
     """
     return Fields({"secrets": data}, "prepare").mapping("secrets", _SECRET_NAME, MAX_SECRET_BYTES)

@@ -14,9 +14,9 @@ from tessera.isolation import MAX_PATH_BYTES, is_within, path_problem
 from tessera.wire import Fields, Json
 
 MAX_STORAGES = 64
-"""Most storages of a job."""
+"""Maximum number of storages of a job."""
 MAX_SOURCES = 1024
-"""Most sources in a request for probes."""
+"""Maximum number of sources in a request for probes."""
 SYSTEM_DIRECTORIES = frozenset(
     {
         *("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32"),
@@ -62,7 +62,7 @@ def source_problem(source: str) -> Optional[str]:
 
 
 def mount_problem(mount: str) -> Optional[str]:
-    """Return the reason why jobs cannot have a mount point, or None."""
+    """Return the reason why a mount point is not allowed, or None."""
     if len(mount) > MAX_PATH_BYTES or not _PATH.fullmatch(mount):
         return "must be an absolute path without .. and hidden directories, such as /data"
     if mount.split("/")[1] in SYSTEM_DIRECTORIES | _OF_THE_RUN:
@@ -129,7 +129,7 @@ class StorageProbe:
 
     Attributes:
         source: the source as requested.
-        cause: why the node cannot use it; empty if it can.
+        cause: code of the reason why the node cannot use it; empty if it can.
         path: the directory of the node, empty if there is none.
         total_bytes, free_bytes: figures of its file system (of its quota, where the file system
             reports quotas as its size); 0 if unknown.

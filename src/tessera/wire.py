@@ -22,7 +22,7 @@ Json = Dict[str, Any]
 
 
 class ProtocolError(Exception):
-    """A request that is refused or has failed, with the class of the failure and a stable code."""
+    """A refused or failed request, with the class of the failure and a stable code."""
 
     def __init__(self, code: str, message: str, failure: str = PLATFORM) -> None:
         super().__init__(message)
@@ -83,7 +83,7 @@ class Fields:
         return ProtocolError("bad-field", f"{self._where}.{name}: {why}")
 
     def finish(self) -> None:
-        """Refuse the object if a field was not taken."""
+        """Refuse the object if it has further fields."""
         if self._data:
             raise self.refuse(str(sorted(self._data)[0])[:100], "is not a known field")
 
@@ -115,18 +115,18 @@ class Fields:
         return value
 
     def choice(self, name: str, default: Optional[str], known: Tuple[str, ...]) -> str:
-        """Take one of the known values."""
+        """Take one of the allowed values."""
         value = self.text(name, default, 100)
         if value not in known:
             raise self.refuse(name, f"must be one of {', '.join(filter(None, known))}")
         return value
 
     def integer(self, name: str, default: Optional[int], low: int, high: int) -> int:
-        """Take a whole number."""
+        """Take an integer."""
         return self._take(name, default, lambda value: self._integer(name, value, low, high))
 
     def optional_integer(self, name: str, low: int, high: int) -> Optional[int]:
-        """Take a whole number or None."""
+        """Take an integer or None."""
         value = self.raw(name)
         return None if value is None else self._integer(name, value, low, high)
 
@@ -168,7 +168,7 @@ class Fields:
         return value
 
     def integers(self, name: str, low: int, high: int) -> List[int]:
-        """Take a list of whole numbers."""
+        """Take a list of integers."""
         return [self._integer(name, value, low, high) for value in self.items(name, 4096)]
 
     def texts(self, name: str, most: int, longest: int) -> List[str]:

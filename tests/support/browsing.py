@@ -1,4 +1,4 @@
-"""What tests in a real browser share: the portal, signing in, waiting for a page."""
+"""Helpers of browser tests: the portal, the sign-in, waits for pages."""
 
 import re
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ SLOW_MS = 60_000
 
 @dataclass(frozen=True)
 class RunningPortal:
-    """Where the portal is, and who may sign in.
+    """Addresses and logins of a running portal.
 
     Attributes:
-        data: where it keeps its data.
+        data: data directory.
         logins: passwords by user name.
-        cookies: of those who have signed in, so that the form is filled in once for each.
+        cookies: session cookies by user, so that each user signs in only once.
     """
 
     url: str
@@ -27,12 +27,12 @@ class RunningPortal:
 
 
 def ready(page: Page) -> None:
-    """Wait until the page's scripts have begun."""
+    """Wait until the scripts of the page have started."""
     page.wait_for_selector('html[data-ready="yes"]')
 
 
 def sign_in(page: Page, portal: RunningPortal, user: str) -> Page:
-    """The browser of somebody who has signed in; where it is now depends on who came first."""
+    """Return the browser of a signed-in user; its current page is not defined."""
     page.set_default_timeout(SLOW_MS)
     if user in portal.cookies:
         page.context.add_cookies(portal.cookies[user])
@@ -53,7 +53,7 @@ def open_overview(page: Page, portal: RunningPortal) -> None:
 
 
 def open_job(page: Page, url: str, name: str) -> int:
-    """Go to the job of this name by its link in the list; its number."""
+    """Open the job of this name by its link in the list; return its ID."""
     page.goto(f"{url}/jobs/?q={name}")
     ready(page)
     page.locator("main tbody a").filter(has_text=re.compile(f"^{re.escape(name)}$")).click()

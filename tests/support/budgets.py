@@ -1,7 +1,7 @@
-"""How long code in this process may think before it makes do with less.
+"""Time budgets of code in this process.
 
-On a slow machine a test would see an answer that is not whole. So all tests have much time, but
-those of the budgets themselves, which set their own.
+On a slow machine, a test could get a partial result. Therefore all tests have large budgets,
+except the tests of the budgets, which set their own.
 """
 
 from importlib import import_module
@@ -30,11 +30,11 @@ GENEROUS = {
     ("scheduling.what_if.services.promises", "AUDIT_SECONDS"),
     ("scheduling.what_if.services.what_if", "ANSWER_SECONDS"),
 }
-"""Minutes, which no test needs."""
+"""Budgets in minutes, which no test exhausts."""
 
 
 def be_patient(patch: pytest.MonkeyPatch) -> None:
-    """Give every budget much time; NumPy, which some bring with them, is loaded before."""
+    """Enlarge all budgets; import NumPy first, since some modules with budgets need it."""
     for name, budgets in BUDGETS.items():
         module = import_module(name)
         for budget in budgets:

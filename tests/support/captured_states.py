@@ -1,6 +1,6 @@
-"""Leaves each part out of a checkpoint in turn, and looks whether that is noticed. Needs PyTorch.
+"""Removes each part of a checkpoint in turn, and checks for a difference. Needs PyTorch.
 
-To be called in a process of its own: trainings settle how PyTorch works.
+Call it in a separate process, since trainings change global settings of PyTorch.
 """
 
 import copy
@@ -23,17 +23,17 @@ from tessera.train.workers import Feed
 from tests.support.elastic_models import Convolutions, Drawn, loss_of, numpy_draw
 
 BEFORE, AFTER = 3, 1
-"""Steps up to the checkpoint from which training goes on, and from there to the next one."""
+"""Steps up to the checkpoint at which training resumes, and from there to the next one."""
 
 REDUNDANT = ("scheduler", "_last_lr")
-"""What PyTorch keeps for people to look at, and works out anew before it uses it."""
+"""Values that PyTorch stores only for display and recomputes before use."""
 
 _MISSING = object()
 Path_ = tuple[Any, ...]
 
 
 class MemorySaver:
-    """Keeps one checkpoint in memory, as the bytes that a file would have."""
+    """Stores one checkpoint in memory, as the bytes of its file."""
 
     def __init__(self, state: Any = None) -> None:
         self.kept, self._state = b"", state
@@ -46,11 +46,11 @@ class MemorySaver:
 
 
 def try_all(kind: str, directory: Path) -> dict[str, Any]:
-    """Train, and go on from the checkpoint once without each part of it that has changed.
+    """Train, and resume from the checkpoint without each of its changed parts in turn.
 
     Returns:
-        ``changed``: the parts; ``needless``: the paths of values that were not missed; ``goes on
-        alike``: whether the whole checkpoint leads to the bits of an undisturbed training.
+        ``changed``: the parts; ``needless``: paths of values without an effect; ``goes on alike``:
+        whether the complete checkpoint reproduces an uninterrupted training bit by bit.
     """
     make = _MAKERS[kind]
     os.environ["TESSERA_JOB_BATCH"] = str(directory / "batch.json")
@@ -72,14 +72,14 @@ def try_all(kind: str, directory: Path) -> dict[str, Any]:
 
 
 def as_bytes(state: Any) -> bytes:
-    """A state as a file has it."""
+    """Return a state as the bytes of a file."""
     file = io.BytesIO()
     write_state(state, file)
     return file.getvalue()
 
 
 def _train(make: Callable[[Any], Any], steps: int, state: Any = None) -> bytes:
-    """The checkpoint after so many steps, begun anew or from a state."""
+    """Return the checkpoint after a number of steps, from the start or from a state."""
     saver = MemorySaver(read_state(io.BytesIO(state)) if isinstance(state, bytes) else state)
     elastic = make(saver)
     for _ in elastic.steps(1_000_000):
@@ -144,7 +144,7 @@ def _leaves(state: Any, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
 
 
 def _without(state: bytes, path: Path_, fresh: Mapping[Path_, Any]) -> Any:
-    """The state with one value as it was in the beginning; left out where it was not there."""
+    """Return the state with the initial value of one entry; without the entry if it had none."""
     whole = read_state(io.BytesIO(state))
     return _replaced(whole, path, copy.deepcopy(fresh.get(path, _MISSING)))
 
@@ -166,7 +166,7 @@ def _replaced(state: Any, path: Path_, value: Any) -> Any:
 
 
 def _part(path: Path_) -> str:
-    """What a value belongs to, in the words of a checkpoint."""
+    """Return the part of a checkpoint that a value belongs to."""
     if path[0] == "contexts":
         return f"contexts/{path[3] if path[2] == 'chance' else path[2]}"
     return f"{path[0]}/{path[1]}" if path[0] in {"shared", "chance"} else str(path[0])

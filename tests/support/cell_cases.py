@@ -1,7 +1,7 @@
 """Random event traces on small clusters, in the format of the recorded cases.
 
-The clusters are of the shapes that recorded cases have: nodes alone, racks, quotas at, above and
-below node level, single devices as quota, a pinned node.
+The clusters have the shapes of recorded cases: single nodes, racks, quotas at, above and below
+node level, single devices as quota, a pinned node.
 """
 
 import random
@@ -33,7 +33,7 @@ _JUNK: Final[tuple[object, ...]] = (
 
 
 def _types(name: str, *rungs: tuple[str, int, bool]) -> dict[str, Any]:
-    """Cell types above the device ``name``, lowest first: (suffix, children, is a node)."""
+    """Return cell types above the device ``name``, lowest first: (suffix, children, is a node)."""
     found: dict[str, Any] = {}
     child = name
     for suffix, count, is_node in rungs:
@@ -110,7 +110,7 @@ CONFIGS: Final[dict[str, Config]] = {
 
 
 def events_of(config: Config, family: str, seed: int, length: int = 60) -> list[Event]:
-    """A trace of one family; the same for the same arguments."""
+    """Return a trace of one family; deterministic."""
     return _Trace(config, family, random.Random(seed)).events(length)
 
 
@@ -128,7 +128,7 @@ class _Trace:
         )
 
     def events(self, length: int) -> list[Event]:
-        """So many events, whole gangs at a time."""
+        """Return a number of events, in complete gangs."""
         found: list[Event] = []
         number = 0
         while len(found) < length:

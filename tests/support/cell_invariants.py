@@ -1,6 +1,6 @@
 """Recomputes the books of a cell engine from scratch: gangs, owned cells and health are the input.
 
-Nothing here calls the code that keeps the books; what is compared is the state it left behind.
+This module does not call the code that updates the books; it compares the resulting state.
 P-numbers are those of the properties in the documentation of the cells.
 """
 
@@ -13,7 +13,7 @@ from scheduling.core.cells.ledger import ChainLedger
 
 
 def check(engine: CellEngine) -> None:
-    """Raise AssertionError with the property's name if the books are wrong."""
+    """Raise an AssertionError with the name of the property if the books are inconsistent."""
     for roster in engine.rosters.values():
         _check_users_and_claims(engine, roster)
         _check_ownership(roster.ledger)
@@ -27,7 +27,7 @@ def check(engine: CellEngine) -> None:
 
 
 def snapshot(engine: CellEngine) -> dict[str, Any]:
-    """All state that decisions depend on, in a form that can be compared."""
+    """Return all state that decisions depend on, as comparable values."""
     return {
         "gangs": {name: _gang_state(gang) for name, gang in sorted(engine.gangs.items())},
         "bad": (sorted(engine.bad_nodes), sorted(engine.bad_devices)),
@@ -44,7 +44,7 @@ def snapshot(engine: CellEngine) -> dict[str, Any]:
 
 
 def books(ledger: ChainLedger) -> dict[str, Any]:
-    """The state of one chain without its gangs."""
+    """Return the state of one chain without its gangs."""
     buddy = ledger.buddy
     return {
         "free": [buddy.free_cells(level) for level in range(1, ledger.topology.levels + 1)],
@@ -136,7 +136,7 @@ def _check_ownership(ledger: ChainLedger) -> None:
 
 
 def _expected_free(ledger: ChainLedger) -> set[int]:
-    """Maximal complete cells with nothing owned inside, above or at them."""
+    """Return the maximal complete cells without owned cells inside, above or at them."""
     topology = ledger.topology
     taken = [False] * topology.leaf_count
     for cell in ledger.owned:
@@ -202,7 +202,7 @@ def _check_counters(engine: CellEngine, roster: Roster) -> None:
 
 
 def _device_states(engine: CellEngine, roster: Roster) -> tuple[set[int], set[int], set[int]]:
-    """Healthy devices; lent ones; those that count against quota."""
+    """Return healthy devices, lent devices, and devices that count against quota."""
     topology = roster.ledger.topology
     healthy = {
         leaf
@@ -295,7 +295,7 @@ def _check_bins(ledger: ChainLedger) -> None:
 
 
 def _check_safety(ledger: ChainLedger) -> None:
-    """P5: whatever order virtual clusters claim their quota in, there is a cell."""
+    """P5: in any order of claims of virtual clusters, a cell exists for each quota."""
     buddy, topology = ledger.buddy, ledger.topology
     left = 0
     for level in range(topology.levels, 0, -1):
@@ -324,7 +324,7 @@ def _check_doomed(ledger: ChainLedger) -> None:
 
 
 def _check_gangs(engine: CellEngine) -> None:
-    """P8, P9: gangs are whole; victims are strictly below those who evict them; pools are kept."""
+    """P8, P9: gangs are complete; victims have strictly lower priority; pools are unchanged."""
     for gang in engine.gangs.values():
         if gang.roster is None:
             continue
@@ -348,7 +348,7 @@ def _check_gangs(engine: CellEngine) -> None:
 
 
 def whole(engine: CellEngine, group: str) -> bool:
-    """P8: every instance of a gang has a place of its size."""
+    """P8: every instance of a gang has a placement of its size."""
     gang = engine.gangs[group]
     wanted = Counter({member: m.count for member, m in enumerate(gang.request.members) if m.count})
     return Counter(spot.item.member for spot in gang.spots) == wanted

@@ -1,7 +1,7 @@
-"""A slow second opinion on what a replay answers: from outcome lines and leases, by brute force.
+"""A brute-force check of the outcomes of a replay, from outcome lines and leases.
 
-It knows the configuration, the events and what every gang holds. It shares no code with the
-engine: it counts bins of quota and idle devices itself and tries all packings.
+Its input is the configuration, the events and the devices of every gang. It shares no code with
+the engine: it counts bins of quota and idle devices separately and tries all packings.
 """
 
 from functools import lru_cache
@@ -14,7 +14,7 @@ from tests.support.cell_cases import Config, Event
 
 @lru_cache(maxsize=100_000)
 def packs(bins: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
-    """Whether all instances go into the bins; every way is tried."""
+    """Return whether all instances fit the bins, by exhaustive search."""
     if not sizes:
         return True
     return any(
@@ -25,7 +25,7 @@ def packs(bins: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
 
 
 class Oracle:
-    """Judges one replay, event by event.
+    """Checks one replay, event by event.
 
     Args:
         config: configuration of the case.
@@ -42,7 +42,7 @@ class Oracle:
         self.waits = self.binds = self.preempts = 0
 
     def apply(self, event: Event) -> dict[str, Any]:
-        """Replay one event and check the answer."""
+        """Replay one event and check its outcome."""
         expected = self._before(event)
         outcome = self.replay.apply(event)
         match outcome["kind"]:
@@ -65,7 +65,7 @@ class Oracle:
         return outcome
 
     def _before(self, event: Event) -> bool | None:
-        """Whether the gang of a well-formed first pod must fit; None where that is not known."""
+        """Return whether the gang of a well-formed first pod must fit; None if unknown."""
         spec = event.get("spec")
         if event.get("op") != "schedule" or not isinstance(spec, dict) or self.bad:
             return None
@@ -96,7 +96,8 @@ class Oracle:
         return any(packs(tuple(sorted(bins)), sizes) for bins in chains.values())
 
     def _fits_quota(self, spec: dict[str, Any], sizes: tuple[int, ...]) -> bool:
-        """All bins of the virtual cluster, less what gangs of its own priority or higher use."""
+        """Return all bins of the virtual cluster, without devices of gangs of equal or higher
+        priority."""
         vc = spec["virtualCluster"]
         used: dict[str, int] = {}
         for view in self._views():
@@ -133,7 +134,8 @@ class Oracle:
             assert self._combines(group["name"]), f"more than the share: {event} {outcome}"
 
     def _combines(self, group: str) -> bool:
-        """Whether an instance lies on several bins: more than promised, on idle devices."""
+        """Return whether an instance is on several bins, which exceeds the guarantee and uses idle
+        devices."""
         view = self.replay.engine.group(group)
         assert view is not None
         bins = [set(leaves) for _, _, _, leaves in _bins(self.config, view.request.vc)]

@@ -4,7 +4,7 @@ from scheduling.core.cells import CellEngine, ClusterSpec, GroupState
 
 
 def restarted_engine(before: CellEngine, spec: ClusterSpec) -> CellEngine:
-    """A new engine with the running gangs of another, as after a restart."""
+    """Return a new engine with the running gangs of another one, as after a restart."""
     after = CellEngine(spec)
     for node in before.bad_nodes:
         after.set_node_health(node, healthy=False)

@@ -1,4 +1,4 @@
-"""What the tests of the pages about the cluster share: a small cluster, and reading a page."""
+"""Helpers of tests of cluster pages: a small cluster, and parsing of a page."""
 
 import re
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Stage:
 
     ``vision``: alice (member), lena (lead), victor (viewer), with the virtual cluster vision-a;
     ``language``: bob (member) with language-a. ``root`` is the cluster admin. One job of each
-    tenant runs, one of alice waits.
+    tenant runs, and one job of alice waits.
     """
 
     nodes: list[Node]
@@ -51,7 +51,7 @@ class Stage:
 
 
 def make_stage(nodes: int = 3) -> Stage:
-    """Put the stage up, at the present."""
+    """Create the tenants and the cluster at the current time."""
     made = make_cluster(nodes)
     now = timezone.now()
     Node.objects.update(
@@ -74,7 +74,7 @@ def make_stage(nodes: int = 3) -> Stage:
 
 
 def store_a_round(data_dir: Path) -> None:
-    """Run a round now, keep it below ``data_dir``, and let the shadows decide it as well."""
+    """Run a round now, store it below ``data_dir``, and decide it with the shadow policies."""
 
     def store(number: int, reading: Any, result: Any) -> tuple[str, str, int]:
         return store_round(data_dir=data_dir, number=number, reading=reading, result=result)
@@ -84,25 +84,25 @@ def store_a_round(data_dir: Path) -> None:
 
 
 def sign_in(client: Client, username: str) -> Client:
-    """The client, signed in as one of the stage's people."""
+    """Return the client, signed in as a user of the stage."""
     assert client.login(username=username, password=PASSWORD)
     return client
 
 
 def read(client: Client, path: str, *, status: int = 200, **headers: str) -> str:
-    """The text of a page."""
+    """Return the text of a page."""
     response = client.get(path, headers=headers or None)
     assert response.status_code == status, response.status_code
     return str(response.content.decode())
 
 
 def markup_of(html: str) -> str:
-    """A page on one line: one space between attributes, and none beside a tag."""
+    """Return a page as one line: one space between attributes, and none next to a tag."""
     return re.sub(r" ?(<[^<>]*?) ?> ?", r"\1>", re.sub(r"[ \t\n]+", " ", html))
 
 
 def words_of(html: str) -> str:
-    """A page without its markup, white space folded."""
+    """Return a page without markup, with normalised white space."""
     text = re.sub(r"<(script|style)[^>]*>.*?</\1>", " ", html, flags=re.DOTALL)
     return " ".join(re.sub(r"<[^>]+>", " ", text).split())
 

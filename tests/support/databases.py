@@ -1,4 +1,4 @@
-"""A database on which threads really meet, and a way to make them meet."""
+"""A database for concurrency tests, and a helper that runs threads concurrently."""
 
 import shutil
 import threading
@@ -17,7 +17,7 @@ from django.db import connections
 def migrated_template(
     tmp_path_factory: pytest.TempPathFactory, django_db_setup: None, django_db_blocker
 ) -> Iterator[str]:
-    """The name of an empty, migrated database that ``real_database`` copies."""
+    """Return the name of an empty, migrated database that ``real_database`` copies."""
     with django_db_blocker.unblock():
         name = _new_name(tmp_path_factory.mktemp("template"))
         _create(name, None)
@@ -29,10 +29,12 @@ def migrated_template(
 
 @pytest.fixture
 def real_database(migrated_template: str, tmp_path: Path, django_db_blocker) -> Iterator[None]:
-    """An own database as the default one: a SQLite file, or a database of the PostgreSQL server.
+    """Use a separate database as the default: a SQLite file, or a database of the PostgreSQL
+    server.
 
-    The usual one will not do: in-memory SQLite lends one connection to all threads, and a test's
-    outer transaction hides its rows from the others. Use it without the mark ``django_db``.
+    The usual database is not sufficient: in-memory SQLite shares one connection between all
+    threads, and the outer transaction of a test hides its rows from other threads. Use it without
+    the mark ``django_db``.
     """
     with django_db_blocker.unblock(), default_of_its_own(tmp_path, migrated_template):
         yield
@@ -40,7 +42,7 @@ def real_database(migrated_template: str, tmp_path: Path, django_db_blocker) -> 
 
 @contextmanager
 def default_of_its_own(folder: Path, template: str | None = None) -> Iterator[None]:
-    """A new database as the default one, empty or a copy of ``template``, while the block runs."""
+    """Use a new database as the default inside the block: empty, or a copy of ``template``."""
     name = _new_name(folder)
     _create(name, template)
     with _default_is(name):
@@ -49,7 +51,7 @@ def default_of_its_own(folder: Path, template: str | None = None) -> Iterator[No
 
 
 def at_once(*acts: Callable[[], object]) -> list[Any]:
-    """Run ``acts`` in a thread each, let go together; what each returned or raised, in order."""
+    """Run ``acts`` concurrently, each in a thread; return their results or exceptions in order."""
     barrier = threading.Barrier(len(acts), timeout=60)
     outcomes: list[Any] = [None] * len(acts)
 

@@ -1,4 +1,4 @@
-"""A container engine of the tests' own, with one small image made of this machine's programs."""
+"""A container engine for tests, with a small image built from this machine's programs."""
 
 import io
 import os
@@ -23,13 +23,13 @@ START_SECONDS = 90.0
 def docker_engine(
     place: Path, *, prefix: Sequence[str] = (), has_bridge: bool | None = None
 ) -> Iterator[tuple[str, docker.APIClient]]:
-    """Run an engine until the block is left; gives its socket and a client, or skips.
+    """Run an engine inside the block; yield its socket and a client, or skip the test.
 
     Args:
-        place: where it stores everything.
-        prefix: command line before that of the engine, which puts it into a network namespace of
-            its own; only there it has its bridge and its packet filter.
-        has_bridge: whether it has these; by default with a prefix.
+        place: directory of its data.
+        prefix: command line prefix that runs the engine in a separate network namespace; only
+            there it has a bridge and a packet filter.
+        has_bridge: whether it has these; by default if there is a prefix.
     """
     if not shutil.which("dockerd") or os.getuid() != 0:
         pytest.skip("needs a Docker engine and root to start it")
@@ -61,7 +61,7 @@ def docker_engine(
 
 
 def connected(socket: str) -> docker.APIClient:
-    """A client of the engine that is about to listen at a socket."""
+    """Return a client of an engine that will listen at a socket."""
     deadline = time.monotonic() + START_SECONDS
     while not Path(socket).exists():
         assert time.monotonic() < deadline, "the engine does not start"
@@ -70,7 +70,7 @@ def connected(socket: str) -> docker.APIClient:
 
 
 def import_programs(client: docker.APIClient) -> None:
-    """Make ``IMAGE`` of this machine's programs; Podman ignores a tag that comes by itself."""
+    """Build ``IMAGE`` from this machine's programs; Podman ignores a separate tag."""
     client.import_image_from_data(_image(), repository=IMAGE)
 
 

@@ -1,4 +1,4 @@
-"""Small models that use every kind of state that logical workers have. Needs PyTorch."""
+"""Small models with every kind of state that logical workers capture. Needs PyTorch."""
 
 import random
 from typing import Any
@@ -16,12 +16,12 @@ CLASSES = 4
 
 
 def numpy_draw(low: float, high: float) -> float:
-    """A number of NumPy's global generator, which old training scripts draw from."""
+    """Return a number from NumPy's global generator, which old training scripts use."""
     return float(np.random.uniform(low, high))  # noqa: NPY002
 
 
 class Drawn(torch.utils.data.Dataset[Any]):
-    """Samples that are augmented with chance of all three kinds."""
+    """Samples with augmentation by all three random generators."""
 
     def __init__(self, shape: tuple[int, ...], vocabulary: int = 0) -> None:
         fixed = torch.Generator().manual_seed(7)
@@ -46,7 +46,8 @@ class Drawn(torch.utils.data.Dataset[Any]):
 
 
 class Convolutions(nn.Module):
-    """Convolutions with batch normalisation and dropout, and chance of Python's and NumPy's."""
+    """Convolutions with batch normalisation and dropout, and random numbers of Python and
+    NumPy."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +86,7 @@ def make(
     loading_processes: int = 0,
     without: str = "",
 ) -> LogicalWorkers:
-    """A model with its optimizer and data under logical workers, from the newest checkpoint."""
+    """Return a model with optimizer and data under logical workers, from the newest checkpoint."""
     forget(without)
     torch.manual_seed(0)
     if name == "cnn":
@@ -114,7 +115,7 @@ def loss_of(model: nn.Module, batch: Any) -> torch.Tensor:
 
 
 def forget(state: str) -> None:
-    """Break the capture of one state in this process."""
+    """Disable the capture of one state in this process."""
     _forget_of_the_feed(state)
     _forget_of_the_rules(state)
     if state in {"python", "numpy", "torch"}:

@@ -1,7 +1,7 @@
-"""Trains small models by logical workers in phases of several processes, with resizes and kills.
+"""Trainings of small models by logical workers in phases of several processes, with resizes and
+kills.
 
-Processes are forked from a server that has imported PyTorch, so that a phase takes no seconds to
-start.
+Processes are forked from a server that has imported PyTorch, so that a phase starts quickly.
 """
 
 import faulthandler
@@ -21,7 +21,7 @@ from typing import Any
 from tests.support.two_nodes import HERE, Node
 
 PATIENCE = 180.0
-"""Seconds until a process that does not end is taken to hang: less than its test may take."""
+"""Seconds after which a process counts as hanging; less than the time limit of a test."""
 STEPS, EVERY = 24, 4
 SAMPLES, BATCH = 192, 4
 FREE_IN_NAMESPACES = 29511
@@ -30,16 +30,16 @@ PRELOADED = ["torch", "torch.distributed", "torch.utils.data", "torch._dynamo", 
 
 @dataclass(frozen=True)
 class Phase:
-    """Processes that train together until they are done, leave or one of them is killed.
+    """Processes that train together until they finish, leave, or one of them is killed.
 
     Attributes:
-        processes: how many there are.
-        leave_after: the step after which the job is asked to leave; -1 for never.
+        processes: number of processes.
+        leave_after: the step after which the job gets a notice to leave; -1 for never.
         kill_in: the step in the middle of which a process is killed; -1 for never.
-        victim: which one.
-        layout: how many workers each holds; spread evenly if empty.
-        wishes: what the control plane says before which step.
-        nodes: over which the processes are spread.
+        victim: index of the killed process.
+        layout: number of workers of each process; even if empty.
+        wishes: requests of the control plane by step.
+        nodes: number of nodes of the processes.
     """
 
     processes: int = 1
@@ -51,19 +51,19 @@ class Phase:
     nodes: tuple[Node, ...] = (HERE,)
 
     def node_of(self, rank: int) -> Node:
-        """Ranks come node by node, as a gang's do."""
+        """Return the node of a rank; ranks are ordered by node, as in a gang."""
         return self.nodes[rank * len(self.nodes) // self.processes]
 
 
 @dataclass(frozen=True)
 class Training:
-    """What is trained and where it is kept.
+    """Model and directories of a training.
 
     Attributes:
         model: name of one of the models below.
         workers: logical workers.
-        directory: of checkpoints, reports and the control file.
-        without: a state that is not captured, to see that it is missed.
+        directory: directory of checkpoints, reports and the control file.
+        without: a state that is not captured, to check that its absence has an effect.
     """
 
     model: str
@@ -74,7 +74,7 @@ class Training:
 
 
 def run(training: Training, phases: Sequence[Phase]) -> dict[int, str]:
-    """Run the phases one after the other; the hash of the checkpoint of each step."""
+    """Run the phases one after the other; return the checkpoint hash by step."""
     training.directory.mkdir(parents=True, exist_ok=True)
     for phase in phases:
         for name in ("control.json", "batch.json"):
@@ -88,7 +88,7 @@ def run(training: Training, phases: Sequence[Phase]) -> dict[int, str]:
 
 
 def hashes(directory: Path) -> dict[int, str]:
-    """The hash of the checkpoint of each step, from all that have been told."""
+    """Return the hash by step of all reported checkpoints."""
     found: dict[int, str] = {}
     for told in events(directory, "checkpoint"):
         earlier = found.setdefault(told["step"], told["sha256"])
@@ -105,9 +105,10 @@ def random_phases(
     workers: int,
     nodes: Sequence[Node] = (HERE,),
 ) -> list[Phase]:
-    """Phases with this many resizes and kills at random steps, the last one to the end.
+    """Return phases with this many resizes and kills at random steps; the last one runs to the
+    end.
 
-    Half of them have an uneven layout, and in some the workers move in the middle.
+    Half of them have an uneven layout, and in some of them workers move during the phase.
     """
     chance = random.Random(seed)
     ends = sorted(chance.sample(range(1, STEPS - 1), resizes + kills))
@@ -146,12 +147,12 @@ def together(
     port: int = 0,
     patience: float = PATIENCE,
 ) -> list[int | None]:
-    """Run a function in several processes at once; their exit codes.
+    """Run a function in several processes concurrently; return their exit codes.
 
-    It is called with the arguments, the process's rank and a port, a free one if none is given.
+    Its arguments are the given ones, the rank of the process, and a port (a free one by default).
 
     Raises:
-        AssertionError: a process hangs; its stacks are told.
+        AssertionError: a process hangs; the message contains its stacks.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
@@ -183,7 +184,7 @@ def together(
 
 
 def _watched(stacks: Path, patience: float, target: Callable[..., None], *arguments: Any) -> None:
-    """Call a function; a process that has not ended in time writes down where it hangs."""
+    """Call a function; after the time limit, write the stacks of the process."""
     descriptor = os.open(stacks, os.O_WRONLY | os.O_CREAT)
     faulthandler.dump_traceback_later(patience, exit=True, file=descriptor)
     target(*arguments)
@@ -194,7 +195,7 @@ def _has_content(path: Path) -> bool:
 
 
 def be_rank(rank: int, processes: int, port: int, directory: Path) -> None:
-    """Give this process the environment that a member of a job finds."""
+    """Set the environment of a job member in this process."""
     multiprocessing.set_start_method("fork", force=True)  # for loading processes, as in a script
     os.environ.update(
         {
@@ -213,14 +214,14 @@ def be_rank(rank: int, processes: int, port: int, directory: Path) -> None:
 
 
 def write(path: Path, content: object) -> None:
-    """Replace a file that others read, as a whole."""
+    """Replace a file atomically."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.write_text(json.dumps(content))
     part.replace(path)
 
 
 def events(directory: Path, name: str) -> list[dict[str, Any]]:
-    """What has been told of one kind."""
+    """Return the reported events of one kind."""
     lines = (directory / "reports.jsonl").read_text().splitlines()
     return [told for told in map(json.loads, lines) if told.get("event") == name]
 
@@ -232,7 +233,7 @@ def _free_port() -> int:
 
 
 def _train(training: Training, phase: Phase, rank: int, port: int) -> None:
-    """One process of a phase."""
+    """Run one process of a phase."""
     directory = training.directory
     phase.node_of(rank).enter()
     be_rank(rank, phase.processes, port, directory)

@@ -1,4 +1,4 @@
-"""A node in memory, behind the same port as the real ones; it passes the same contract tests."""
+"""A node in memory with the interface of real transports; it passes the same contract tests."""
 
 import asyncio
 import hashlib
@@ -45,7 +45,7 @@ class FakeRun:
 
 @dataclass
 class FakeNode:
-    """What stays when the control plane hangs up: the runs, and how the node behaves.
+    """State of a node across connections: its runs, and its behaviour.
 
     ``commands`` of a run are separated by ``;``: ``echo words``, ``sleep N`` (until stopped),
     ``exit N``, ``true``.
@@ -64,7 +64,7 @@ class FakeNode:
     saved: dict[tuple[str, str], tuple[Saved, bytes]] = field(default_factory=dict)
     earlier: dict[tuple[str, str], tuple[Saved, bytes]] = field(default_factory=dict)
     keeps_pieces: bool = False
-    """Whether it answers no request for a piece of a checkpoint for now."""
+    """Whether it does not respond to requests for pieces of a checkpoint now."""
     pids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(100))
 
     def time(self) -> float:
@@ -72,11 +72,11 @@ class FakeNode:
         return time.time() + self.clock_ahead
 
     def transport(self) -> "FakeTransport":
-        """A new line to this node."""
+        """Return a new transport to this node."""
         return FakeTransport(self)
 
     def drop_connections(self) -> None:
-        """Cut every line."""
+        """Break all connections."""
         for session in list(self.sessions):
             session.cut(UnreachableNodeError("the network is gone"))
 
@@ -88,7 +88,7 @@ class FakeNode:
         cause: str = protocol.CAUSE_EXITED,
         signal: int | None = None,
     ) -> None:
-        """The job's main process ends."""
+        """End the main process of the job."""
         run = self.runs[run_id]
         clean = code == 0 or cause == protocol.CAUSE_STOPPED
         record = ExitRecord(
@@ -101,7 +101,7 @@ class FakeNode:
         self._set(run, phase=protocol.EXITED, exit=record)
 
     def write(self, run_id: str, *, log: bytes = b"", reports: bytes = b"") -> None:
-        """The job writes to its streams."""
+        """Write to the streams of the job."""
         run = self.runs[run_id]
         run.log += log
         run.reports += reports
@@ -140,7 +140,7 @@ class FakeNode:
 
 
 class FakeTransport:
-    """A line to a ``FakeNode``."""
+    """A transport to a ``FakeNode``."""
 
     def __init__(self, node: FakeNode) -> None:
         self._node = node
@@ -318,13 +318,13 @@ class FakeTransport:
                 raise self._ended
 
     def take(self, event: NodeEvent) -> None:
-        """One event from the node."""
+        """Receive one event of the node."""
         self.heard_at = time.monotonic()
         self._news[type(event).__name__, event.run_id] = event
         self._something.set()
 
     def cut(self, error: UnreachableNodeError) -> None:
-        """The line is gone."""
+        """Break the connection."""
         self._ended = error
         self._something.set()
         if self in self._node.sessions:

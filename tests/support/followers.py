@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Listener:
-    """A follower that notes each message of its topics."""
+    """A follower that records each message of its topics."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -22,7 +22,7 @@ class Listener:
 
 
 class Counter:
-    """A number of devices in use, and how often it was asked for."""
+    """A number of devices in use, with the number of queries."""
 
     def __init__(self) -> None:
         self.in_use, self.asked = 1, 0
@@ -33,7 +33,7 @@ class Counter:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Let the loop go on until something holds, at most 30 s."""
+    """Run the event loop until a condition holds, at most 30 s."""
     deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""A process that has kept nothing of what was asked before, within the one that runs the tests."""
+"""Simulation of a process with empty caches, inside the test process."""
 
 import functools
 import sys
@@ -22,12 +22,12 @@ KEEPERS: Final = (
     "scheduling.topology",
     *(f"scheduling.{subject}.queries" for subject in SUBJECTS),
 )
-"""Rooms whose functions remember what they gave: pages, and what pages read."""
+"""Packages with cached functions: pages and their queries."""
 
 
 @contextmanager
 def fresh_process() -> Iterator[None]:
-    """Answer everything inside the block from the rows alone; what is kept waits untouched."""
+    """Empty all caches inside the block, and restore them afterwards."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cluster, "_GIVEN", {})
         patch.setattr(cluster_facts, "_NEWEST", cluster_facts._Newest())
@@ -40,7 +40,7 @@ def fresh_process() -> Iterator[None]:
 
 
 def _remembering() -> Iterator[tuple[ModuleType, str, Any]]:
-    """Functions that remember, by where they are named, and as they are without their memory."""
+    """Yield cached functions by module and name, with their uncached versions."""
     for module in [module for name, module in sys.modules.items() if name.startswith(KEEPERS)]:
         for name, value in list(vars(module).items()):
             if isinstance(value, functools._lru_cache_wrapper):

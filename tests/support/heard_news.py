@@ -1,4 +1,4 @@
-"""News of the live pages as they leave a process, without a broker."""
+"""Live updates published by a process, recorded without a broker."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from portal.live import publishing
 
 
 class News:
-    """How often there was news of each group, in the place of a process's publisher."""
+    """Publisher that counts the messages of each group."""
 
     def __init__(self) -> None:
         self.heard: dict[str, int] = {}
@@ -19,14 +19,14 @@ class News:
     def send(
         self, group: str, topic: str, data: Mapping[str, Any], *, paced: bool = False
     ) -> None:
-        """Count the message, if it can be written at all."""
+        """Count the message, if it can be encoded."""
         json.dumps([topic, data, paced])
         self.heard[group] = self.heard.get(group, 0) + 1
 
 
 @contextmanager
 def heard_news() -> Iterator[News]:
-    """What is sent inside the block."""
+    """Record the messages that are sent inside the block."""
     news = News()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(publishing, "publisher", lambda: news)

@@ -4,7 +4,8 @@ from typing import Any
 
 
 def hived_document() -> dict[str, Any]:
-    """Two machines ``dgx-1`` and ``dgx-2`` of eight devices; one for vision-a, half for VC-1."""
+    """Return two machines ``dgx-1`` and ``dgx-2`` with eight devices; one for vision-a, half for
+    VC-1."""
     return {
         "physicalCluster": {
             "cellTypes": {

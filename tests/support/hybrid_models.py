@@ -75,7 +75,7 @@ OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One training: what is the same under every plan.
+    """One training: the values that are equal under every plan.
 
     Attributes:
         steps: number of steps.
@@ -93,7 +93,7 @@ class Case:
 
 
 def feed(step: int, samples: range) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sequences that repeat with a period, so that a model can learn them."""
+    """Yield periodic sequences, which a model can learn."""
     chance = torch.Generator().manual_seed(1_000 + step)
     starts = torch.randint(0, WORDS, (BATCH, 1), generator=chance)
     tokens = (starts + 5 * torch.arange(LENGTH + 1)) % WORDS
@@ -106,7 +106,7 @@ def loss_of(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def make(case: Case, plan: ParallelPlan | None) -> Hybrid:
-    """The training in this process; four blocks between embedding and head."""
+    """Create the training in this process: four blocks between embedding and head."""
     torch.set_num_threads(1)
     torch.set_default_dtype(DTYPES[case.dtype])
     layers = [Embedding, *[lambda: Block(case.dropout)] * 4, Head]
@@ -133,7 +133,7 @@ def make(case: Case, plan: ParallelPlan | None) -> Hybrid:
 def train(
     case: Case, plan: ParallelPlan, directory: Path, *, leave_after: int = -1
 ) -> list[float]:
-    """Train under a plan in its processes; the losses of the steps that they did.
+    """Train under a plan in its processes; return the losses of the completed steps.
 
     Raises:
         AssertionError: a process has failed, or two report different losses.
@@ -165,14 +165,14 @@ def _rank(
 
 
 def difference(losses: Sequence[float], others: Sequence[float]) -> float:
-    """The largest relative difference."""
+    """Return the largest relative difference."""
     return max(abs(one - other) / abs(other) for one, other in zip(losses, others, strict=True))
 
 
 def plan_of(
     *shapes: tuple[int, int], micro_batches: int = 4, schedule: str = "1f1b"
 ) -> ParallelPlan:
-    """Stages of as equal numbers of layers as possible, by (data, tensor)."""
+    """Return stages with numbers of layers as equal as possible, by (data, tensor)."""
     cuts = [round(LAYERS * index / len(shapes)) for index in range(len(shapes) + 1)]
     return ParallelPlan(
         stages=tuple(

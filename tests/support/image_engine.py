@@ -14,12 +14,13 @@ from tests.support.unix_http import UnixHandler
 
 @dataclass
 class Registry:
-    """What a registry has.
+    """The content of a registry.
 
     Attributes:
         images: the id of the image behind each reference.
-        logins: who may pull a reference, as ``user:password``; everybody may where it is missing.
-        answers: False while it cannot be reached.
+        logins: logins that may pull a reference, as ``user:password``; without an entry, no login
+            is needed.
+        answers: False while it is unreachable.
     """
 
     images: dict[str, str] = field(default_factory=dict)
@@ -27,7 +28,7 @@ class Registry:
     answers: bool = True
 
     def refusal(self, reference: str, login: str) -> str:
-        """Why a pull does not succeed; empty when it does."""
+        """Return the reason why a pull fails; empty if it succeeds."""
         if not self.answers:
             return "Get https://registry.example.org/v2/: dial tcp: connect: connection refused"
         if reference not in self.images or login not in self.logins.get(reference, {login}):
@@ -36,11 +37,11 @@ class Registry:
 
 
 class ImageEngine(socketserver.ThreadingUnixStreamServer):
-    """An engine that pulls from the registry, and records what it was asked.
+    """An engine that pulls from the registry and records its requests.
 
     Attributes:
-        cached: ids by reference; ``local`` those of them that came from no registry.
-        silent_seconds: for how long a pull says nothing.
+        cached: IDs by reference; ``local`` has those that did not come from a registry.
+        silent_seconds: seconds of a pull without output.
     """
 
     daemon_threads = True
@@ -55,7 +56,7 @@ class ImageEngine(socketserver.ThreadingUnixStreamServer):
 
     @property
     def pulls(self) -> int:
-        """How often the registry was asked."""
+        """Number of requests to the registry."""
         return sum("/images/create" in path for path, _, _ in self.asked)
 
 

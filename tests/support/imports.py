@@ -1,6 +1,6 @@
-"""What importers make of the documents in ``tests/fixtures/importers``.
+"""Results of importers for the documents in ``tests/fixtures/importers``.
 
-``python -m tests.support.imports`` writes the expected results anew; read the difference.
+``python -m tests.support.imports`` rewrites the expected results; review the difference.
 """
 
 import json
@@ -35,7 +35,7 @@ CONTEXT = Context(
 
 
 def inputs() -> list[tuple[str, Path]]:
-    """All documents with their formats: those of jobs, and that of whole clusters."""
+    """Return all documents with their formats: job formats, and the format of clusters."""
     return [
         (name, path)
         for name in FORMATS
@@ -45,14 +45,14 @@ def inputs() -> list[tuple[str, Path]]:
 
 
 def imported(name: str, text: str, content_type: str = "") -> Imported:
-    """What the importer of a format returns."""
+    """Return the result of the importer of a format."""
     if name == HIVED:
         return import_hived(text, content_type)
     return import_text(name, text, CONTEXT, content_type)
 
 
 def remarks(name: str, text: str) -> Iterator[str]:
-    """The texts of an importer's own remarks and faults on a document."""
+    """Return the texts of an importer's remarks and faults for a document."""
     try:
         found = imported(name, text)
     except ImportRefusedError as refused:
@@ -64,7 +64,7 @@ def remarks(name: str, text: str) -> Iterator[str]:
 
 
 def outcome(name: str, text: str, content_type: str = "") -> dict[str, Any]:
-    """What comes out, as it is kept; of a refusal the faults."""
+    """Return the result in its stored form; the faults of a refused document."""
     try:
         found = imported(name, text, content_type)
     except ImportRefusedError as refused:
@@ -79,12 +79,12 @@ def outcome(name: str, text: str, content_type: str = "") -> dict[str, Any]:
 
 
 def expected_path(path: Path) -> Path:
-    """Where the expected result of a document is kept."""
+    """Return the path of the expected result of a document."""
     return path.with_suffix(".json")
 
 
 def format_of(text: str) -> str:
-    """The format of a text; empty for a native document.
+    """Return the format of a text; empty for a native document.
 
     Raises:
         ImportRefusedError: the text is neither a batch script nor a document.

@@ -1,4 +1,4 @@
-"""Runs something before a chosen query of this thread: a faster process, or a failure."""
+"""Runs a function before a chosen query of this thread, as a faster process or a failure."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from django.db import connection
 def before_query(part: str, action: Callable[[], object], *, number: int = 1) -> Iterator[None]:
     """Call ``action`` once, before a query whose SQL contains ``part``: the first, or a later one.
 
-    An exception of ``action`` is that of the query.
+    The query raises an exception of ``action``.
     """
     seen = 0
 
@@ -29,7 +29,7 @@ def before_query(part: str, action: Callable[[], object], *, number: int = 1) ->
 
 
 def raising(error: Exception) -> Callable[[], None]:
-    """An action that fails with the error."""
+    """Return an action that raises the error."""
 
     def fail() -> None:
         raise error

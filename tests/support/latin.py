@@ -1,7 +1,6 @@
-"""Which words of a page are English though it speaks another language.
+"""Detection of English words on a page in another language.
 
-What is no word of ours is excepted by rule: names of people and things, identifiers, commands,
-and what stands on a page as it was written.
+Rules exclude names of people and objects, identifiers, commands, and text that users wrote.
 """
 
 import re
@@ -91,7 +90,7 @@ SPELLED: Final = frozenset(
         "mount",
     ]
 )
-"""Words of specifications and labels, which are written as they stand."""
+"""Words of specifications and labels, which are not translated."""
 
 IDENTIFIER: Final = re.compile(
     r"https?://\S*|[a-z]+\.$|/\w[\w/]*|[A-Za-z]*\d\w*|\w+(?:[-_.:@=]\w+)+\.?"
@@ -100,7 +99,7 @@ WORD: Final = re.compile(r"[A-Za-z]{3,}|\b(?:an|as|at|by|if|in|is|it|no|of|on|or
 
 
 class Texts(HTMLParser):
-    """What is read of a page, with its tips and labels."""
+    """Parser of the texts of a page, including tooltips and labels."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +123,7 @@ class Texts(HTMLParser):
 
 
 def english_in(html: str, names: frozenset[str]) -> list[str]:
-    """The texts that hold a word which is no name, no identifier and no unit."""
+    """Return texts with a word that is not a name, an identifier or a unit."""
     texts = Texts()
     texts.feed(html)
     any_name = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
@@ -138,5 +137,5 @@ def english_in(html: str, names: frozenset[str]) -> list[str]:
 
 
 def _bare(found: re.Match[str]) -> str:
-    """A name of several words or signs goes; one word stays, to be compared whole."""
+    """Remove names of several words or symbols; a single word remains for the comparison."""
     return found[0] if WORD.fullmatch(found[0]) else ""

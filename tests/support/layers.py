@@ -1,4 +1,4 @@
-"""Channel layers of a test's own."""
+"""Separate channel layers for tests."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ Layer = TypeVar("Layer", bound=Any)
 
 @contextmanager
 def layer_of(layer: Layer) -> Iterator[Layer]:
-    """The layer of everything inside the block."""
+    """Use this layer for all code inside the block."""
     before = channel_layers.set("default", layer)
     try:
         yield layer

@@ -1,4 +1,4 @@
-"""Network namespaces for tests: a node with services of its own, and a world around it."""
+"""Network namespaces for tests: a node with services, and an outside network."""
 
 import os
 import secrets
@@ -44,21 +44,21 @@ class Namespace:
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """Command line before that of a process that runs in it.
+        """Return the command line prefix for processes in the namespace.
 
         ``ip netns exec`` would hide the control groups.
         """
         return ("nsenter", f"--net=/run/netns/{self.name}")
 
     def run(self, *command: str) -> str:
-        """Run a command in it; its output."""
+        """Run a command in the namespace; return its output."""
         done = subprocess.run([*self.prefix, *command], capture_output=True, text=True, check=True)
         return done.stdout
 
 
 @contextmanager
 def namespace() -> Iterator[Namespace]:
-    """A namespace with nothing but loopback; skips where none may be made."""
+    """Create a namespace with only loopback; skip the test if that is not permitted."""
     if os.getuid() != 0 or not shutil.which("ip"):
         pytest.skip("needs root and iproute2 to make network namespaces")
     one = Namespace(f"tessera-{secrets.token_hex(4)}")
@@ -72,7 +72,7 @@ def namespace() -> Iterator[Namespace]:
 
 @contextmanager
 def node_in_world() -> Iterator[tuple[Namespace, Namespace]]:
-    """A node and the world, joined by a cable; the world has the metadata addresses of clouds."""
+    """Connect a node and an outside network, which has the metadata addresses of clouds."""
     with namespace() as node, namespace() as world:
         outside, inside = "v" + secrets.token_hex(4), "v" + secrets.token_hex(4)
         subprocess.run(
@@ -96,7 +96,7 @@ def node_in_world() -> Iterator[tuple[Namespace, Namespace]]:
 
 @contextmanager
 def listener(where: Namespace, address: str, port: int, program: str = SERVER) -> Iterator[str]:
-    """A service that greets whoever connects; gives ``address:port``."""
+    """Run a service that greets its clients; yield ``address:port``."""
     command = [*where.prefix, sys.executable, "-c", program, address, str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
@@ -108,7 +108,7 @@ def listener(where: Namespace, address: str, port: int, program: str = SERVER) -
 
 
 def greeting(where: Namespace, address: str, port: int) -> str:
-    """What a service says to a client in a namespace; empty when it cannot be reached."""
+    """Return the greeting of a service to a client in a namespace; empty if it is unreachable."""
     client = (
         "import socket, sys\n"
         "try:\n"

@@ -1,4 +1,4 @@
-"""A node service in a process of its own, to be killed: ``python -m ... DATABASE DATA_DIR``."""
+"""A node service in a separate process that a test kills: ``python -m ... DATABASE DATA_DIR``."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ import threading
 
 
 def main() -> None:
-    """Carry the nodes of a database file until killed."""
+    """Manage the nodes of a database file until killed."""
     database, data_dir = sys.argv[1:]
     os.environ |= {
         "DJANGO_SETTINGS_MODULE": "portal.settings.test",

@@ -34,7 +34,7 @@ ForceCommand env -i HOME="{home}" USER=tessera PATH="$PATH" /bin/sh -c "$SSH_ORI
 
 @dataclass
 class OpensshNode:
-    """A running sshd whose commands have a home directory of their own."""
+    """A running sshd whose commands have a separate home directory."""
 
     home: Path
     address: SshAddress
@@ -42,11 +42,11 @@ class OpensshNode:
     commands: list[str] = field(default_factory=list)
 
     def count_connections(self) -> int:
-        """How many lines are open."""
+        """Return the number of open connections."""
         return len(self._children())
 
     def drop_connections(self) -> None:
-        """Cut every line, as a broken network does."""
+        """Break all connections, like a network failure."""
         for child in self._children():
             os.kill(child, 9)
 
@@ -57,7 +57,7 @@ class OpensshNode:
 
 @asynccontextmanager
 async def openssh_node(place: Path) -> AsyncIterator[OpensshNode]:
-    """Serve until the block is left; skips where there is no sshd, or none may be started."""
+    """Serve inside the block; skip the test if sshd is missing or cannot be started."""
     sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
     if sshd is None:
         pytest.skip("needs openssh-server")

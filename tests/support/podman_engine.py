@@ -24,11 +24,11 @@ events_logger = "file"
 def podman_engine(
     place: Path, *, prefix: Sequence[str] = ()
 ) -> Iterator[tuple[str, docker.APIClient]]:
-    """Run the service with root until the block is left; gives its socket and a client, or skips.
+    """Run the service as root inside the block; yield its socket and a client, or skip the test.
 
     Args:
-        place: where it stores everything.
-        prefix: command line before that of the service, for a network namespace.
+        place: directory of its data.
+        prefix: command line prefix for a network namespace.
     """
     if not shutil.which("podman") or os.getuid() != 0:
         pytest.skip("needs Podman, and root to run it with its own storage")
@@ -63,6 +63,6 @@ def podman_engine(
 
 
 def _mounts_below(place: Path) -> list[str]:
-    """What is left mounted, the innermost first."""
+    """Return the remaining mounts, the innermost first."""
     listed = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
     return sorted((one for one in listed if one.startswith(f"{place}/")), reverse=True)

@@ -1,4 +1,4 @@
-"""A portal made of prepared answers on a real socket, and the command line run against it."""
+"""A portal with prepared responses on a real socket, and the command line as its client."""
 
 import io
 import json
@@ -20,7 +20,7 @@ from tessera.cli.main import app
 
 @dataclass(frozen=True)
 class Asked:
-    """One request as it came."""
+    """One received request."""
 
     method: str
     path: str
@@ -34,9 +34,9 @@ class Asked:
 
 @dataclass
 class Portal:
-    """Answers in the order in which they were prepared, for each method and path.
+    """Sends the prepared responses in their order, by method and path.
 
-    The first ``cuts`` requests are taken, and their connections end without an answer.
+    The first ``cuts`` requests are received, and their connections end without a response.
     """
 
     url: str = ""
@@ -78,7 +78,7 @@ def serve_prepared() -> Iterator[Portal]:
         do_GET = do_PATCH = do_POST = do_PUT = do_any  # noqa: N815 names that the server asks for
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Suppress the log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     prepared.url = f"http://127.0.0.1:{server.server_port}"
@@ -92,7 +92,7 @@ def serve_prepared() -> Iterator[Portal]:
 
 @dataclass(frozen=True)
 class Ran:
-    """How a command ended and what it said."""
+    """Exit status and output of a command."""
 
     status: int
     out: str
@@ -101,7 +101,7 @@ class Ran:
 
 @dataclass
 class CommandLine:
-    """The program ``tessera``, run in this process."""
+    """Runs the program ``tessera`` in this process."""
 
     capsys: pytest.CaptureFixture[str]
     monkeypatch: pytest.MonkeyPatch

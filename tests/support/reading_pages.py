@@ -1,4 +1,5 @@
-"""Pages as axe-core reads them, light and dark, and how wide they are on a phone and enlarged."""
+"""Checks of pages by axe-core in light and dark mode, and of their width on phones and
+enlarged."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -26,21 +27,22 @@ VIOLATIONS = """
   places: wrong.nodes.slice(0, 3).map((node) => node.target.join(" ")),
 })))"""
 SHORTEN = "document.querySelectorAll('section.api').forEach((s, i) => i < 2 || s.remove())"
-"""The REST API has hundreds of calls, all drawn alike; axe would read them for minutes."""
+"""Removes most of the REST operations from the page: they are equal, and axe would take
+minutes."""
 SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 WIDTHS = {360: "a phone", 720: "200 % zoom"}
 WIDE: Any = {"width": 1440, "height": 900}
 ROOMY = re.compile(r"^(timeline|submit|job-logs|job-spec|job-calls)$")
-"""Pages with logs, code or a wide drawing: what is wide there scrolls by itself."""
+"""Pages with logs, code or a wide drawing, which scroll separately."""
 
 
 @dataclass
 class Read:
-    """What was read, and what is wrong with it.
+    """The checked pages, and the violations.
 
     Attributes:
-        pages: an address for each page, by the name of its route.
-        findings: what axe calls serious or critical.
+        pages: address of each page, by the name of its route.
+        findings: serious and critical violations found by axe.
         too_wide: pages that scroll sideways.
     """
 
@@ -51,9 +53,9 @@ class Read:
 
 @contextmanager
 def reading(browser: Any, portal: RunningPortal) -> Iterator[tuple[Page, int, Read]]:
-    """A browser of the admin that has read how to sign in, and a job that waits.
+    """A browser signed in as admin, and a waiting job.
 
-    Such a job has more to say than others.
+    The page of a waiting job has more content than others.
     """
     found = Read()
     # Without animations, axe never measures a colour in transition.
@@ -67,7 +69,7 @@ def reading(browser: Any, portal: RunningPortal) -> Iterator[tuple[Page, int, Re
 
 
 def read_page(page: Page, url: str, path: str, found: Read) -> None:
-    """Open a page and note what is wrong with it."""
+    """Open a page and record its violations."""
     page.goto(f"{url}{path}")
     if page.locator("#nav").count():
         ready(page)
@@ -80,7 +82,7 @@ def read_page(page: Page, url: str, path: str, found: Read) -> None:
 def read_all_pages(
     page: Page, url: str, begin: list[str], found: Read, is_page: Callable[[str], bool]
 ) -> None:
-    """Read what can be reached by links from where one begins, each route once."""
+    """Check all pages that links from the start page reach, each route once."""
     waiting = list(begin)
     seen = {route_of(path) for path in begin}
     while waiting:
@@ -93,7 +95,7 @@ def read_all_pages(
 
 
 def route_of(path: str) -> str | None:
-    """The name of the address in the URL configuration; None for an address that is not there."""
+    """Return the route name of an address; None if there is no such route."""
     try:
         return resolve(urlsplit(path).path).view_name
     except Resolver404:

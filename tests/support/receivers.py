@@ -1,4 +1,4 @@
-"""Real servers on loopback that hear what leaves the portal: one of hooks, one of mail."""
+"""Real servers on loopback for outgoing notifications: one for webhooks, one for mail."""
 
 import socketserver
 import threading
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass
 class HookServer:
-    """Answers with the statuses that it is given in turn, then with 204.
+    """Responds with the given statuses in order, then with 204.
 
     Attributes:
         heard: path, headers (names in lower case) and body of each request.
@@ -25,13 +25,13 @@ class HookServer:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Return the URL of the server."""
         return f"http://127.0.0.1:{self.port}/hook?key=x"
 
 
 @contextmanager
 def hook_server() -> Iterator[HookServer]:
-    """A server of hooks while the block runs."""
+    """Run a webhook server inside the block."""
     state = HookServer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -65,11 +65,11 @@ def hook_server() -> Iterator[HookServer]:
 
 @dataclass
 class MailServer:
-    """Speaks as much SMTP as it takes to get a mail.
+    """Implements the part of SMTP that the reception of a mail needs.
 
     Attributes:
         mails: sender, receivers and text of each.
-        refuses: receivers that it does not know.
+        refuses: unknown receivers.
     """
 
     port: int = 0
@@ -79,7 +79,7 @@ class MailServer:
 
 @contextmanager
 def mail_server() -> Iterator[MailServer]:  # noqa: C901 a protocol in one place
-    """A mail server while the block runs."""
+    """Run a mail server inside the block."""
     state = MailServer()
 
     class Handler(socketserver.StreamRequestHandler):

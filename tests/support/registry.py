@@ -24,20 +24,20 @@ _AUTH = "auth: {{htpasswd: {{realm: tests, path: {place}/htpasswd}}}}\n"
 
 @dataclass(frozen=True)
 class RealRegistry:
-    """A registry that runs."""
+    """A running registry."""
 
     host: str
     process: subprocess.Popen[bytes]
 
     def stop(self) -> None:
-        """Make it unreachable."""
+        """Stop the registry."""
         self.process.terminate()
         self.process.wait(30)
 
 
 @contextmanager
 def registry(place: Path, *, with_login: bool) -> Iterator[RealRegistry]:
-    """Serve until the block is left; skips where the program is missing."""
+    """Serve inside the block; skip the test if the program is missing."""
     program = shutil.which("docker-registry") or shutil.which("registry")
     if program is None:
         pytest.skip("needs docker-registry")

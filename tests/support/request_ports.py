@@ -1,4 +1,4 @@
-"""The request ports of the scheduling room over keys in memory; tests read what they send."""
+"""The request ports of ``scheduling`` with keys in memory; tests read the sent messages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ class WhatIfs:
 
 @dataclass
 class Requested:
-    """Messages that were sent, in order. Only keys expire: their clock stands at ``seconds``."""
+    """Sent messages in order. Keys expire by a clock that tests set (``seconds``)."""
 
     rounds: list[RoundMessage] = field(default_factory=list)
     estimates: list[EstimateMessage] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Requested:
 
 @contextmanager
 def requested_ports() -> Iterator[Requested]:
-    """Bind ports that send into lists, and afterwards those that were bound before."""
+    """Bind ports that send into lists; restore the previous ports afterwards."""
     before, requested = ports.bound(), Requested()
     keys = LocalKeys(lambda: requested.seconds)
     ports.bind(

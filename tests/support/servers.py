@@ -1,4 +1,4 @@
-"""PostgreSQL and Redis of a test's own, and links to them that can be cut without notice."""
+"""Separate PostgreSQL and Redis servers for tests, and links that tests can break."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ CHUNK: Final = 1 << 16
 
 
 class Link:
-    """A port of loopback from which connections are forwarded while the link is whole."""
+    """A port on loopback that forwards connections until the link is broken."""
 
     def __init__(self, target: int) -> None:
         self._target = target
@@ -34,15 +34,15 @@ class Link:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """Let no byte through; connections stay open and hear nothing."""
+        """Forward no bytes; connections stay open."""
         self._whole.clear()
 
     def mend(self) -> None:
-        """Let everything through again, also what waited."""
+        """Forward all bytes again, including delayed ones."""
         self._whole.set()
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Accept no more connections."""
         self._listener.close()
 
     def _accept(self) -> None:
@@ -76,7 +76,7 @@ class Link:
 
 
 class Postgres:
-    """A PostgreSQL server of its own, run by an ordinary user."""
+    """A separate PostgreSQL server, run by an ordinary user."""
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -89,12 +89,12 @@ class Postgres:
         self._start()
 
     def restart(self) -> None:
-        """Crash it and start it again at once."""
+        """Crash the server and restart it at once."""
         self._control("-m", "immediate", "stop")
         self._start()
 
     def stop(self) -> None:
-        """End it and remove its files."""
+        """Stop the server and remove its files."""
         self._control("-m", "immediate", "stop")
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -116,7 +116,7 @@ class Postgres:
 
 @contextmanager
 def broker() -> Iterator[int]:
-    """A Redis server; its port of loopback."""
+    """Run a Redis server; yield its port on loopback."""
     port = free_port()
     server = subprocess.Popen(
         ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""],
@@ -136,7 +136,7 @@ def broker() -> Iterator[int]:
 
 
 def stop(process: "subprocess.Popen[bytes]") -> None:
-    """End a process, by force if it does not end within 30 s."""
+    """Terminate a process; kill it after 30 s."""
     process.terminate()
     deadline = time.monotonic() + 30
     while process.poll() is None and time.monotonic() < deadline:

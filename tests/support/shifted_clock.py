@@ -1,4 +1,4 @@
-"""The wall clock of processes that a test moves while they run: a library for ``LD_PRELOAD``."""
+"""Shifts the wall clock of running processes, by a library for ``LD_PRELOAD``."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ SOURCE: Final = Path(__file__).with_suffix(".c")
 
 
 class ShiftedClock:
-    """How far the wall clock of some processes is ahead; their monotonic clocks stay."""
+    """The lead of the wall clock of some processes; their monotonic clocks do not change."""
 
     def __init__(self, folder: Path) -> None:
         self._library = folder / "shifted_clock.so"
@@ -24,11 +24,11 @@ class ShiftedClock:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What the processes are to be started with."""
+        """Return the environment variables for the processes."""
         return {"LD_PRELOAD": str(self._library), "SHIFTED_CLOCK": str(self._shift)}
 
     def set(self, hours: float) -> None:
-        """Let the clock jump in all of them."""
+        """Set the lead in all processes."""
         handle = os.open(self._shift, os.O_WRONLY)
         try:
             os.pwrite(handle, struct.pack("d", hours * 3600.0), 0)
@@ -37,5 +37,5 @@ class ShiftedClock:
 
 
 def can_shift() -> str:
-    """Why no clock can be shifted here; empty if one can."""
+    """Return the reason why clocks cannot be shifted here; empty if they can."""
     return "" if shutil.which("cc") else "no C compiler"

@@ -1,4 +1,4 @@
-"""An SSH server on loopback that shows its host key and lets nobody in."""
+"""An SSH server on loopback that presents its host key and rejects all logins."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ import asyncssh
 
 @dataclass(frozen=True)
 class Greeter:
-    """Where it listens, and the fingerprint that it shows."""
+    """Address and fingerprint of the server."""
 
     port: int
     fingerprint: str
@@ -20,7 +20,7 @@ class Greeter:
 
 @contextmanager
 def ssh_greeter() -> Iterator[Greeter]:
-    """Serve in a thread of its own until the block is left."""
+    """Serve in a separate thread inside the block."""
     key = asyncssh.generate_private_key("ssh-ed25519")
     loop = asyncio.new_event_loop()
     ready = threading.Event()

@@ -14,24 +14,24 @@ from workers.transports.ssh import SshAddress
 
 @dataclass
 class Channels:
-    """The channels with commands that are open now, and the most that ever were at once.
+    """The open channels with commands, and the maximum number of concurrent ones.
 
     Attributes:
-        pids: of the commands that run.
+        pids: process IDs of the running commands.
     """
 
     most: int = 0
     pids: set[int] = field(default_factory=set)
 
     def opened(self, pid: int) -> None:
-        """One more."""
+        """Count an opened channel."""
         self.pids.add(pid)
         self.most = max(self.most, len(self.pids))
 
 
 @dataclass
 class SshNode:
-    """A running SSH server with a home directory of its own."""
+    """A running SSH server with a separate home directory."""
 
     home: Path
     address: SshAddress
@@ -41,11 +41,11 @@ class SshNode:
     channels: Channels = field(default_factory=Channels)
 
     def count_connections(self) -> int:
-        """How many lines have been opened."""
+        """Return the number of opened connections."""
         return len(self.connections)
 
     def drop_connections(self) -> None:
-        """Cut every line, as a broken network does."""
+        """Break all connections, like a network failure."""
         for connection in self.connections:
             connection.abort()
         self.connections.clear()
@@ -55,12 +55,12 @@ class SshNode:
 async def ssh_node(
     tmp_path: Path, *, client_key_path: Path | None = None, prefix: Sequence[str] = ()
 ) -> AsyncIterator[SshNode]:
-    """Serve SSH on loopback until the block is left; processes stay as they would on a machine.
+    """Serve SSH on loopback inside the block; processes continue, as on a real machine.
 
     Args:
-        tmp_path: keys and the home directory lie here.
-        client_key_path: the key that is let in; made where it is missing.
-        prefix: command line before that of each command, to run it somewhere else.
+        tmp_path: directory of the keys and the home directory.
+        client_key_path: the accepted key; created if missing.
+        prefix: command line prefix for each command, to run it elsewhere.
     """
     home = tmp_path / "home"
     home.mkdir(parents=True, exist_ok=True)
@@ -146,7 +146,7 @@ async def _run_command(
 async def _feed(
     process: "asyncssh.SSHServerProcess[bytes]", child: asyncio.subprocess.Process
 ) -> None:
-    """Hand the client's words to the command; its line's end is the end of input."""
+    """Forward the client's input to the command, including its end."""
     assert child.stdin is not None
     with suppress(OSError, asyncssh.Error):
         while piece := await process.stdin.read(1 << 16):

@@ -1,4 +1,4 @@
-"""What a browser reads and posts on the submit page."""
+"""Values of the submit page that a browser posts."""
 
 import json
 import re
@@ -15,7 +15,7 @@ def check_specification(client: Client, **posted: Any) -> dict[str, Any]:
 
 
 def form_fields(client: Client, address: str = "/submit/") -> dict[str, str]:
-    """Everything that a browser without scripts would post."""
+    """Return all values that a browser without scripts would post."""
     text = client.get(address).content.decode()
     found: dict[str, str] = {}
     for tag in re.findall(r"<input[^>]*>", text):

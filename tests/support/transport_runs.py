@@ -26,7 +26,7 @@ def run_spec(command: str, **changes: object) -> RunSpec:
 
 
 async def wait_for_exit(line: Transport, run_id: str) -> RunStatus:
-    """Wait for the news that a run has ended."""
+    """Wait for the event that a run has ended."""
     async with asyncio.timeout(DEADLINE):
         async for event in line.events():
             if isinstance(event, RunStatus) and event.run_id == run_id and event.exit:

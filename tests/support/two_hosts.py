@@ -1,8 +1,8 @@
 """Two hosts of one installation with PostgreSQL, Redis and the demo's nodes; only for root.
 
-Each host is a supervisor with all its processes in an own UTS and PID namespace, so that no host
-can look at the other's processes, with a data directory of its own and a shared directory of
-logs. It reaches PostgreSQL and Redis by links that can be cut without a word.
+Each host is a supervisor with its processes in a separate UTS and PID namespace, so that it has no
+access to processes of the other host. It has a separate data directory and a shared directory of
+logs. It reaches PostgreSQL and Redis by links that a test can break.
 """
 
 import http.client
@@ -31,7 +31,7 @@ from tests.support.waiting import is_alive, wait_until
 from tests.support.whole_portal import ADMIN_PASSWORD, START_SECONDS, WholePortal, free_port
 
 FIRST_GROUP: Final = 64_101
-"""The Unix group of the first host's processes."""
+"""Unix group of the processes of the first host."""
 
 
 @dataclass
@@ -40,8 +40,8 @@ class Host:
 
     Attributes:
         links: ``database`` and ``broker``.
-        group: the Unix group of its processes, by which its packets can be told.
-        extra: further variables of its processes.
+        group: the Unix group of its processes, which identifies its packets.
+        extra: further environment variables of its processes.
     """
 
     name: str
@@ -55,11 +55,11 @@ class Host:
 
     @property
     def url(self) -> str:
-        """Where its portal answers."""
+        """Return the URL of its portal."""
         return f"http://127.0.0.1:{self.port}"
 
     def begin(self) -> None:
-        """Switch it on."""
+        """Start the host."""
         inside = 'hostname "$0"; exec "$@"'
         command = [
             # First: a process that changes its group loses the signal of --kill-child.
@@ -75,7 +75,7 @@ class Host:
             )  # fmt: skip
 
     def kill(self) -> None:
-        """Switch it off: all its processes are gone at once."""
+        """Kill all its processes at once, like a power cut."""
         assert self.process is not None
         members = self.members()
         self.process.kill()
@@ -84,7 +84,7 @@ class Host:
         wait_until(lambda: not any(map(is_alive, members)), 60, f"the end of {self.name}")
 
     def end(self) -> None:
-        """Stop it in order."""
+        """Shut it down cleanly."""
         for pid in self.members():
             with suppress(OSError):
                 if b"portal.supervisor" in Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -97,7 +97,7 @@ class Host:
             self.kill()
 
     def members(self) -> list[int]:
-        """Its processes, by the ids of the machine; the supervisor first."""
+        """Return the IDs of its processes on the machine; the supervisor first."""
         assert self.process is not None
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
         if not children.split():
@@ -113,13 +113,13 @@ class Host:
         return found
 
     def send_to_all(self, number: signal.Signals) -> None:
-        """Freeze or thaw it."""
+        """Suspend or resume it."""
         for pid in self.members():
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     def others(self, word: bytes = b"") -> list[int]:
-        """Its processes but the supervisor; with a word, those that have it as an argument."""
+        """Return its processes except the supervisor; with a word, those with this argument."""
         found = []
         for pid in self.members()[1:] if self.process is not None else []:
             with suppress(OSError):
@@ -130,7 +130,7 @@ class Host:
 
 @dataclass
 class TwoHosts(WholePortal):
-    """An installation on two hosts; whoever is asked for the portal gets any that answers."""
+    """An installation on two hosts; requests go to any host that responds."""
 
     hosts: list[Host] = field(default_factory=list)
     server: Postgres = field(kw_only=True)
@@ -139,7 +139,7 @@ class TwoHosts(WholePortal):
     logins: dict[str, str] = field(default_factory=dict)
 
     def client(self, user: str) -> Client:
-        """A client of a demo user, at a host that runs."""
+        """Return a client of a demo user, at a running host."""
         token = self.token(user)
         running = [host for host in self.hosts if host.process is not None]
         return Client(random.choice(running or self.hosts).url, token, timeout_seconds=15.0)
@@ -160,19 +160,19 @@ class TwoHosts(WholePortal):
         return keys[-1]
 
     def rows(self, query: str, *values: Any) -> list[Any]:
-        """Ask the database, past all links."""
+        """Query the database without the links."""
         with self.ask() as connection:
             return list(connection.execute(query, values))  # type: ignore[call-overload]
 
     def ask(self, name: str = "") -> "psycopg.Connection[dict[str, Any]]":
-        """A connection of its own."""
+        """Return a separate connection."""
         return psycopg.connect(
             host="127.0.0.1", port=self.server.port, user="tessera",
             dbname=name or self.database, autocommit=True, row_factory=dict_row,
         )  # fmt: skip
 
     def variables(self) -> dict[str, str]:
-        """The environment of a process that works on this installation."""
+        """Return the environment of a process that uses this installation."""
         known = {key: value for key, value in os.environ.items() if not key.startswith("TESSERA_")}
         return known | {
             "DJANGO_SETTINGS_MODULE": "portal.settings",
@@ -183,28 +183,28 @@ class TwoHosts(WholePortal):
         }
 
     def database_url(self, port: int) -> str:
-        """The database by a port of loopback."""
+        """Return the URL of the database at a port on loopback."""
         return f"postgresql://tessera@127.0.0.1:{port}/{self.database}"
 
     def connect_broker(self) -> redis.Redis:
-        """A connection to the broker, past all links."""
+        """Return a connection to the broker without the links."""
         return redis.Redis(port=self.broker, socket_timeout=2)
 
     @property
     def ports(self) -> list[int]:
-        """Where web servers listen."""
+        """Return the ports of the web servers."""
         return [host.port for host in self.hosts]
 
     def strangers(self) -> dict[int, str]:
-        """Nothing: what a host leaves behind ends with its namespace."""
+        """Return nothing: remaining processes of a host end with its namespace."""
         return {}
 
     def is_ready(self) -> bool:
-        """Whether all hosts say that every part works."""
+        """Return whether all hosts report that every part works."""
         return all(_status(host) == 200 for host in self.hosts)
 
     def carriers(self) -> dict[str, int]:
-        """How many nodes are carried by the processes of each host, by valid leases."""
+        """Return the number of nodes that each host manages, by valid leases."""
         found = dict.fromkeys((host.name for host in self.hosts), 0)
         rows = self.rows("SELECT owner FROM workers_nodelease WHERE expires_at > now()")
         for row in rows:
@@ -213,7 +213,7 @@ class TwoHosts(WholePortal):
         return found
 
     def logs(self) -> str:
-        """The ends of what all hosts have said."""
+        """Return the last output of all hosts."""
         return "\n".join(
             f"== {host.name} {path.name}\n{path.read_text()[-1000:]}"
             for host in self.hosts
@@ -225,10 +225,10 @@ class TwoHosts(WholePortal):
 def two_hosts(
     folder: Path, *, extra: Mapping[str, dict[str, str]] = MappingProxyType({})
 ) -> Iterator[TwoHosts]:
-    """Both hosts, up; at the end nothing of them and of their jobs is left.
+    """Run both hosts inside the block; remove them and their jobs afterwards.
 
     Args:
-        extra: further variables of the processes of ``host-a`` and ``host-b``.
+        extra: further environment variables of the processes of ``host-a`` and ``host-b``.
     """
     data = folder / "host-a"
     with ExitStack() as stack:
@@ -258,7 +258,7 @@ def two_hosts(
 
 
 def can_make_hosts() -> str:
-    """Why there can be no hosts here; empty if there can."""
+    """Return the reason why hosts cannot run here; empty if they can."""
     if os.getuid() != 0:
         return "namespaces of hosts need root"
     if not list(POSTGRES.glob("*/bin/initdb")):
@@ -291,7 +291,7 @@ def _make_hosts(portal: TwoHosts, folder: Path, extra: Mapping[str, dict[str, st
 
 
 def _furnish(portal: TwoHosts, stack: ExitStack) -> None:
-    """Make tables, keys, people and nodes; the nodes belong to no host."""
+    """Create tables, keys, users and nodes; the nodes do not belong to a host."""
     made = portal.manage("set_up")
     assert made.returncode == 0, made.stderr
     demo = portal.data / "demo"

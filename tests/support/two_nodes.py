@@ -1,4 +1,4 @@
-"""Two nodes on one machine: network namespaces with a cable, or loopback addresses."""
+"""Two nodes on one machine: connected network namespaces, or loopback addresses."""
 
 import ctypes
 import os
@@ -13,12 +13,12 @@ CLONE_NEWNET = 0x40000000
 
 @dataclass(frozen=True)
 class Node:
-    """Where processes of a node are.
+    """Network of the processes of a node.
 
     Attributes:
-        address: at which others reach it.
-        namespace: file of its network namespace; empty where it shares the machine's.
-        interface: through which it reaches others; empty for whatever there is.
+        address: address for other nodes.
+        namespace: file of its network namespace; empty for that of the machine.
+        interface: network interface to other nodes; empty for any.
     """
 
     address: str
@@ -26,7 +26,7 @@ class Node:
     interface: str = ""
 
     def enter(self) -> None:
-        """Move this process to the node; only before it has threads."""
+        """Move this process to the node; it must not have other threads."""
         if self.namespace:
             libc = ctypes.CDLL(None, use_errno=True)
             descriptor = os.open(self.namespace, os.O_RDONLY)
@@ -42,7 +42,7 @@ HERE = Node("127.0.0.1")
 
 @contextmanager
 def two_nodes() -> Iterator[list[Node]]:
-    """Two nodes that reach each other; on loopback where namespaces cannot be made."""
+    """Run two connected nodes; on loopback if namespaces are not permitted."""
     names = [f"tsr{os.getpid()}{letter}" for letter in "ab"]
     try:
         yield _namespaces(names) or [HERE, Node("127.0.0.2")]
@@ -53,7 +53,7 @@ def two_nodes() -> Iterator[list[Node]]:
 
 
 def _namespaces(names: list[str]) -> list[Node]:
-    """Two namespaces with a cable between them; none where that is not allowed."""
+    """Create two connected namespaces; none if that is not permitted."""
     cables = [f"{name}0" for name in names]
     made = all(_ip("netns", "add", name) for name in names)
     made = made and _ip("link", "add", cables[0], "type", "veth", "peer", "name", cables[1])

@@ -1,4 +1,4 @@
-"""HTTP over a unix socket, as container engines speak it, for tests that stand in for one."""
+"""HTTP over a unix socket, for tests that simulate a container engine."""
 
 import socketserver
 import threading
@@ -9,10 +9,10 @@ from typing import Any
 
 
 class UnixHandler(BaseHTTPRequestHandler):
-    """Answers with JSON, and says nothing on the console."""
+    """Responds with JSON, and logs nothing."""
 
     def say(self, status: int, body: bytes) -> None:
-        """One whole answer."""
+        """Send one complete response."""
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -20,16 +20,16 @@ class UnixHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def address_string(self) -> str:
-        """Clients of a unix socket have no address."""
+        """Return an empty address: clients of a unix socket have none."""
         return "unix"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Suppress the log."""
 
 
 @contextmanager
 def served(server: socketserver.BaseServer) -> Iterator[None]:
-    """Serve in a thread until the block is left."""
+    """Serve in a thread inside the block."""
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -1,4 +1,4 @@
-"""Waiting for a condition with a deadline, and looking at processes."""
+"""Waits for a condition with a deadline, and checks of processes."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ def wait_until(
     *,
     every: float = 0.02,
 ) -> None:
-    """Wait until the condition holds; fails when it does not in time."""
+    """Wait until the condition holds; fail after the deadline."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} s"
@@ -20,7 +20,7 @@ def wait_until(
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and is not yet reaped does not."""
+    """Return whether a process runs; zombies do not count."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""A training that mostly waits, as for its data: a second process on a device fills its gaps.
+"""A training that mostly waits, so that a second process on the device can fill its gaps.
 
 python3 waiting_training.py STEPS SECONDS
 """
@@ -15,7 +15,7 @@ EVERY, BATCH = 5, 4
 
 
 def main() -> None:
-    """Train by logical workers, each of which waits so many seconds for its part of a step."""
+    """Train by logical workers, each of which waits a number of seconds in each step."""
     steps, gap = int(sys.argv[1]), float(sys.argv[2])
     torch.manual_seed(0)
     model = torch.nn.Sequential(

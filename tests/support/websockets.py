@@ -8,14 +8,14 @@ from asgiref.testing import ApplicationCommunicator
 
 
 class Tab:
-    """One websocket to an ASGI application, as a browser's tab would hold it.
+    """One websocket to an ASGI application, like that of a browser tab.
 
     Args:
         application: the ASGI application.
         path: the address.
-        user: who is signed in, or None.
-        session: the session in which they are, if it matters.
-        headers: of the request that opens it.
+        user: the signed-in user, or None.
+        session: the session of the user, if relevant.
+        headers: headers of the opening request.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Tab:
         self._line = ApplicationCommunicator(application, scope)
 
     async def is_turned_away(self) -> bool:
-        """Knock; whether the door stays shut."""
+        """Try to open the socket; return whether the application refuses it."""
         await self._line.send_input({"type": "websocket.connect"})
         return bool((await self._line.receive_output(60))["type"] == "websocket.close")
 
@@ -50,7 +50,7 @@ class Tab:
         assert (await self._line.receive_output(60))["type"] == "websocket.accept"
 
     async def send(self, message: Any) -> None:
-        """Send JSON, or text as it is."""
+        """Send JSON, or unchanged text."""
         text = message if isinstance(message, str) else json.dumps(message)
         await self._line.send_input({"type": "websocket.receive", "text": text})
 
@@ -59,22 +59,22 @@ class Tab:
         await self._line.send_input({"type": "websocket.receive", "bytes": sent})
 
     async def receive(self) -> Any:
-        """The next message."""
+        """Return the next message."""
         output = await self._line.receive_output(60)
         assert output["type"] == "websocket.send", output
         return json.loads(output["text"])
 
     async def closed_with(self) -> int:
-        """The code with which the server closes."""
+        """Return the close code of the server."""
         output = await self._line.receive_output(60)
         assert output["type"] == "websocket.close", output
         return int(output["code"])
 
     async def is_silent(self) -> bool:
-        """Whether the server has nothing to say."""
+        """Return whether the server sends no message."""
         return bool(await self._line.receive_nothing(0.2))
 
     async def disconnect(self) -> None:
-        """Close the tab."""
+        """Close the socket."""
         await self._line.send_input({"type": "websocket.disconnect", "code": 1000})
         await self._line.wait(60)

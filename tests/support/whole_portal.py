@@ -1,8 +1,8 @@
-"""A whole portal in a directory of its own: started as ``./tessera up`` does, and looked into.
+"""A complete portal in a separate directory, started like ``./tessera up``, with inspection.
 
 Everything is real: the supervisor, its children, the SSH servers of the demo's nodes, the jobs.
-What is asserted is read from the database file, the nodes' homes and the process table, none of
-which the portal could embellish.
+Assertions read the database file, the nodes' home directories and the process table, independently
+of the portal.
 """
 
 import http.client
@@ -32,7 +32,7 @@ from tests.support.waiting import is_alive, wait_until
 
 START_SECONDS = 300.0
 RESTART_SECONDS = 180.0
-"""How long a loaded machine may take to bring a process back."""
+"""Maximum restart time of a process on a loaded machine, in seconds."""
 
 CHILDREN = (
     "redis", "demo-nodes", "web", "worker-rounds", "worker-nodes", "worker-default", "beat",
@@ -43,14 +43,14 @@ PASSWORD = re.compile(r"^ +(alice|bob) +(\S+)$", re.MULTILINE)
 
 @dataclass
 class WholePortal:
-    """One installation with its supervisor, if that runs.
+    """One installation with its supervisor, if it runs.
 
     Attributes:
         data: the data directory.
-        port: where the portal listens, the same for every start.
-        seen: process ids of all children that were ever noticed.
-        began: instant of the monotonic clock from which notes count seconds.
-        notes: what was done to it since somebody emptied this, and what was found afterwards.
+        port: port of the portal, equal for all starts.
+        seen: process IDs of all observed children.
+        began: start of the notes on the monotonic clock.
+        notes: actions of the test and observations since the last reset.
     """
 
     data: Path
@@ -68,16 +68,16 @@ class WholePortal:
 
     @property
     def output(self) -> Path:
-        """What the current supervisor has said."""
+        """Return the output of the current supervisor."""
         return self.data.with_name(f"{self.data.name}.{self.starts}.out")
 
     @property
     def url(self) -> str:
-        """Where the portal answers."""
+        """Return the URL of the portal."""
         return f"http://127.0.0.1:{self.port}"
 
     def begin(self) -> None:
-        """Start a supervisor, without waiting for the portal to be ready."""
+        """Start a supervisor without waiting for the portal."""
         assert self.process is None, "it runs already"
         self.starts += 1
         known = {key: value for key, value in os.environ.items() if not key.startswith("TESSERA_")}
@@ -96,7 +96,7 @@ class WholePortal:
         self.wait_until_welcome()
 
     def wait_until_welcome(self) -> None:
-        """Wait until the supervisor says that the portal is ready."""
+        """Wait until the supervisor reports that the portal is ready."""
 
         def is_ready() -> bool:
             assert self.process is not None
@@ -107,18 +107,18 @@ class WholePortal:
         self.children()
 
     def end(self) -> int:
-        """End everything in order; returns the supervisor's exit status."""
+        """Shut down cleanly; return the exit status of the supervisor."""
         self.children()
         return self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill the supervisor, and nobody else."""
+        """Kill only the supervisor."""
         self.note("SIGKILL supervisor")
         self.children()
         self._end(signal.SIGKILL)
 
     def crash(self) -> None:
-        """Kill the supervisor and all children, as a power cut does; nodes and jobs go on."""
+        """Kill the supervisor and all children, like a power cut; nodes and jobs continue."""
         assert self.process is not None
         self.note("SIGKILL supervisor and all children")
         for pid in (self.process.pid, *self.children().values()):
@@ -136,7 +136,7 @@ class WholePortal:
     # -- its children ------------------------------------------------------------------------
 
     def children(self) -> dict[str, int]:
-        """Who runs now: process ids by name, as the supervisor has written them down."""
+        """Return the running children: process IDs by name, as recorded by the supervisor."""
         try:
             record = json.loads((self.data / "run" / "children.json").read_text())
         except (OSError, ValueError):
@@ -146,9 +146,9 @@ class WholePortal:
         return {name: pid for name, pid in found.items() if is_alive(pid)}
 
     def strangers(self) -> dict[int, str]:
-        """Processes of this installation that the supervisor does not know of.
+        """Return processes of this installation that are unknown to the supervisor.
 
-        Every child leads a session of its own, so that whatever it starts can be told by that.
+        Every child leads a separate session, which identifies its descendants.
         """
         mark = b"TESSERA_DATA_DIR=" + os.fsencode(self.data)
         sessions = {os.getsid(pid) for pid in self.children().values() if is_alive(pid)}
@@ -160,7 +160,7 @@ class WholePortal:
         return found
 
     def send(self, name: str, number: signal.Signals) -> int:
-        """Send a signal to a child, once there is one; returns its process id."""
+        """Send a signal to a child as soon as it runs; return its process ID."""
         wait_until(lambda: name in self.children(), RESTART_SECONDS, f"a process {name}")
         pid = self.children()[name]
         os.kill(pid, number)
@@ -168,24 +168,24 @@ class WholePortal:
         return pid
 
     def begin_notes(self) -> None:
-        """Forget the notes, and count seconds from now."""
+        """Reset the notes and their start time."""
         self.notes.clear()
         self.began = time.monotonic()
 
     def note(self, what: str) -> None:
-        """Write down what happens, and when."""
+        """Record an action or observation with its time."""
         self.notes.append(f"{time.monotonic() - self.began:.2f} {what}")
 
     def is_ready(self) -> bool:
-        """Whether all children run and the portal says that it is ready."""
+        """Return whether all children run and the portal reports that it is ready."""
         return set(CHILDREN) <= set(self.children()) and self.get("/readyz?strict=1") == 200
 
     def wait_until_ready(self) -> None:
-        """Wait until nothing is left of the last fault."""
+        """Wait until the portal has recovered from the last fault."""
         wait_until(self.is_ready, RESTART_SECONDS, "readiness", every=0.1)
 
     def get(self, path: str, seconds: float = 5.0) -> int:
-        """The status of a page; 0 when nobody answers."""
+        """Return the status of a page; 0 without a response."""
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)) as line:
             try:
                 line.request("GET", path)
@@ -196,17 +196,17 @@ class WholePortal:
     # -- its state ---------------------------------------------------------------------------
 
     def client(self, user: str) -> Client:
-        """A client of a demo user (alice is of vision, bob of language)."""
+        """Return a client of a demo user (alice belongs to vision, bob to language)."""
         return Client(self.url, self.token(user), timeout_seconds=60.0)
 
     def token(self, user: str) -> str:
-        """A token of a demo user, made when it is first asked for."""
+        """Return a token of a demo user, created at the first call."""
         if user not in self._tokens:
             self._tokens[user] = self._make_token(user)
         return self._tokens[user]
 
     def stop_examples(self) -> None:
-        """End the demo's own jobs, which train for minutes on a loaded machine."""
+        """Stop the jobs of the demo, which train for minutes on a loaded machine."""
         for user in ("alice", "bob"):
             with self.client(user) as client:
                 for job in client.jobs(user=user):
@@ -237,7 +237,7 @@ class WholePortal:
         return keys[-1]
 
     def rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
-        """Ask the database file."""
+        """Query the database file."""
         where = f"file:{self.data / 'db.sqlite3'}?mode=ro"
         with closing(sqlite3.connect(where, uri=True, timeout=60)) as database:
             database.row_factory = sqlite3.Row
@@ -252,7 +252,7 @@ class WholePortal:
         )  # fmt: skip
 
     def variables(self) -> dict[str, str]:
-        """The environment of a process that works on this installation."""
+        """Return the environment of a process that uses this installation."""
         known = {key: value for key, value in os.environ.items() if not key.startswith("TESSERA_")}
         mine = {"TESSERA_DATA_DIR": str(self.data), "TESSERA_REDIS_URL": self.redis_url}
         chosen = {"TESSERA_IMAGES": "ignore", "TESSERA_ROUND_SECONDS": "2"}
@@ -260,31 +260,32 @@ class WholePortal:
 
     @property
     def redis_url(self) -> str:
-        """Where the embedded Redis listens."""
+        """Return the address of the embedded Redis."""
         return f"unix://{socket_path(self.data / 'redis')}"
 
     def connect_broker(self) -> redis.Redis:
-        """A connection to the broker."""
+        """Return a connection to the broker."""
         return redis.Redis.from_url(self.redis_url, socket_timeout=2)
 
     @property
     def ports(self) -> list[int]:
-        """Where web servers listen."""
+        """Return the ports of the web servers."""
         return [self.port]
 
     # -- its nodes ---------------------------------------------------------------------------
 
     @property
     def homes(self) -> list[Path]:
-        """The homes of the demo's nodes."""
+        """Return the home directories of the demo nodes."""
         return sorted((self.data / "demo").glob("demo-*/home"))
 
     def run_directories(self) -> list[str]:
-        """The run directories on all nodes."""
+        """Return the run directories on all nodes."""
         return [path.name for home in self.homes for path in (home / ".tessera/runs").glob("*")]
 
     def processes_of_runs(self) -> dict[int, str]:
-        """Every live process of a run, runner and log writer on the nodes: name and run."""
+        """Return the live processes of runs, runners and log writers on the nodes: name and
+        run."""
         found: dict[int, str] = {}
         homes = {b"HOME=" + os.fsencode(home) for home in self.homes}
         for pid, words, name in _processes():
@@ -295,23 +296,23 @@ class WholePortal:
         return found
 
     def _is_in_sandbox(self, pid: int) -> bool:
-        """Whether a process has a run directory of this portal's nodes mounted."""
+        """Return whether a process has mounted a run directory of this portal's nodes."""
         with suppress(OSError):
             return f"{self.data}/demo/" in Path(f"/proc/{pid}/mountinfo").read_text()
         return False
 
     def show_to_jobs(self, place: Path) -> None:
-        """Let jobs that start from now on see the scripts of the tests, and write to a place."""
+        """Give new jobs access to the scripts of the tests, and write access to a directory."""
         place.chmod(0o777)
         scripts = str(PROJECT_ROOT / "tests")
         self._declare({"path": scripts}, {"path": str(place), "writable": True})
 
     def allow_checkpoints(self, place: Path) -> None:
-        """Let jobs that start from now on have their directories for checkpoints in a place."""
+        """Allow new jobs to have their checkpoint directories in a directory."""
         self._declare({"path": str(place), "checkpoints": True})
 
     def _declare(self, *shown: dict[str, Any]) -> None:
-        """Add visible paths to what all nodes declare."""
+        """Add visible paths to the declarations of all nodes."""
         mine = {one["path"] for one in shown}
         for home in self.homes:
             path = home / ".tessera" / confinement.DECLARATION_FILE
@@ -320,7 +321,7 @@ class WholePortal:
             path.write_text(json.dumps({**declared, "visible_paths": [*others, *shown]}))
 
     def logs(self) -> str:
-        """The ends of all children's logs, for somebody who has to find out what went wrong."""
+        """Return the last lines of all children's logs, to diagnose failures."""
         parts = [self.output.read_text()[-3000:]] if self.output.exists() else []
         parts += [
             f"== {path.name}\n{path.read_text(errors='replace')[-1500:]}"
@@ -331,7 +332,7 @@ class WholePortal:
 
 @contextmanager
 def whole_portal(folder: Path, *options: str, **environment: str) -> Iterator[WholePortal]:
-    """A portal that is up; at the end nothing of it and of its jobs is left."""
+    """Run a portal inside the block; remove it and its jobs afterwards."""
     portal = WholePortal(folder / "var", free_port(), environment, options)
     try:
         portal.up()
@@ -353,7 +354,7 @@ def _has_ended(pid: int) -> bool:
 
 
 def _processes() -> Iterator[tuple[int, set[bytes], str]]:
-    """Every live process: its id, the variables with which it was started, its name."""
+    """Yield every live process: ID, initial environment variables, name."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and is_alive(int(entry.name)):
             with suppress(OSError):
@@ -362,7 +363,7 @@ def _processes() -> Iterator[tuple[int, set[bytes], str]]:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody uses at this moment."""
+    """Return an unused port on loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""What a piece of code writes, and in which order."""
+"""Records the order of database writes."""
 
 from django.db import models
 from django.test.utils import CaptureQueriesContext
@@ -9,7 +9,7 @@ _WRITING = ("INSERT", "UPDATE", "DELETE")
 def writes_to(
     asked: CaptureQueriesContext, *shared: type[models.Model]
 ) -> list[type[models.Model] | None]:
-    """Of each statement that wrote, in order, to which of ``shared``; None: to something else."""
+    """Record for each writing statement the table among ``shared``; None for other tables."""
     texts = [query["sql"].lstrip() for query in asked.captured_queries]
     return [
         next((model for model in shared if model._meta.db_table in text), None)

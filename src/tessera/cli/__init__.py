@@ -1,1 +1,1 @@
-"""The command line: the REST API that pages and scripts use too, and the start of a portal."""
+"""The command line: a client of the REST API, and the start of a portal."""

@@ -1,4 +1,4 @@
-"""Lets ``python -m tessera.cli`` run the command line."""
+"""Entry point of ``python -m tessera.cli``."""
 
 from tessera.cli.main import main
 

@@ -1,4 +1,4 @@
-"""Exit statuses of the command line, and how errors become one of them."""
+"""Exit statuses of the command line, and their assignment to errors."""
 
 import json
 import shlex
@@ -42,7 +42,7 @@ _OF_STATE: Final = {
 
 
 class UsageError(ClientError):
-    """The arguments are not valid; the message names the remedy."""
+    """The arguments are not valid; the message contains the remedy."""
 
 
 def exit_of_job(state: str) -> Exit:

@@ -90,7 +90,7 @@ def _print_ranks(ranks: list[Mapping[str, Any]]) -> None:
 
 
 def _warnings(ranks: list[Mapping[str, Any]]) -> dict[str, str]:
-    """Return names of ranks, separated by commas, by the code of a protection that they lack."""
+    """Return names of ranks, separated by commas, by warning code."""
     found: dict[str, list[str]] = {}
     for rank in ranks:
         for code in rank.get("warnings") or ():
@@ -133,10 +133,10 @@ def follow(
     offset: int = 0,
     on: bool = True,
 ) -> None:
-    """Copy a log to standard output as it grows; ``on=False`` copies what is there.
+    """Copy a log to standard output as it grows; ``on=False`` copies only its current content.
 
-    When the output is a terminal, control characters that could drive it are shown, not obeyed: a
-    log comes from another user's program.
+    On a terminal, control characters are printed visibly and have no effect, since a log may come
+    from another user's program.
     """
     guarded = sys.stdout.isatty()
     pieces = client.follow_logs(job_id, role=role, rank=rank, offset=offset, follow=on)

@@ -37,7 +37,7 @@ _PENDING: Final = {"steps": "remedies", "eta": "start estimate"}
 
 
 class CommandOrFile(TyperCommand):
-    """A command that records whether its arguments followed ``--`` and are therefore no file."""
+    """A command that records whether its arguments followed ``--``, so that none is a file."""
 
     # Any: older versions of typer use click's context, newer versions have their own.
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -307,9 +307,9 @@ def in_words(seconds: Mapping[str, Any], now: datetime, *, utc: bool = False) ->
     """Format a range of the API as ``in 15 min – 35 min``; over 12 h ``today 20:00 – 21:30 CET``.
 
     Args:
-        seconds: ``p10`` and ``p90`` from now; ``open``: ``p90`` is only as far as was looked;
-            ``gate``: for how long a gate stays closed.
-        now: the present.
+        seconds: ``p10`` and ``p90`` from now; ``open``: ``p90`` is the horizon of the estimate;
+            ``gate``: seconds until a gate opens.
+        now: current time.
         utc: show times of the day in UTC, otherwise in the local time zone.
     """
     found = start_range(

@@ -216,7 +216,7 @@ def _token_of_all_allowed(client: Client, **wanted: Any) -> Token:
 
 
 def _password(*, from_stdin: bool) -> str:
-    """Return the password; never from an argument, which everybody on the machine could read."""
+    """Return the password; it is never an argument, which all users of the machine could read."""
     if from_stdin:
         return sys.stdin.readline().rstrip("\r\n")
     if not sys.stdin.isatty():

@@ -1,4 +1,4 @@
-"""From the command line of ``submit`` and ``plan`` to a job specification."""
+"""Conversion of the command line of ``submit`` and ``plan`` to a job specification."""
 
 import re
 import shlex
@@ -75,7 +75,7 @@ def spec_of(words: Sequence[str], inline: InlineJob, *, is_command: bool = False
     Other words are the command, quoted so that each reaches the job as it was typed.
 
     Raises:
-        UsageError: the words name no job, or a script of another system.
+        UsageError: the words contain no job, or a script of another system.
     """
     if len(words) == 1 and (words[0] == "-" or words[0].lower().endswith(FILE_ENDINGS)):
         return _from_file(words[0], inline)

@@ -1,4 +1,4 @@
-"""``up`` and ``simulate``: hand over to programs that only a checkout has."""
+"""``up`` and ``simulate``: start programs that only a checkout contains."""
 
 import os
 import sys

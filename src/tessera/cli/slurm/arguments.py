@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
     """Parser that reports errors like the other commands; ``-h`` is not always its help."""
 
     def __init__(self, prog: str, summary: str, *, short_help: bool = True) -> None:
-        """Add ``--help``, and ``-h`` where Slurm's command has no other meaning for it."""
+        """Add ``--help``, and ``-h`` unless Slurm's command uses it for another option."""
         super().__init__(prog=f"tessera slurm {prog}", description=summary, add_help=False)
         names = ("-h", "--help") if short_help else ("--help",)
         self.add_argument(*names, action="help", help="Show this message and exit.")
@@ -188,7 +188,7 @@ def sort_keys(text: str) -> tuple[tuple[str, bool], ...]:
     """Parse ``P,-p,i`` into letters to sort by, each with its direction; also ``M``.
 
     Raises:
-        UsageError: a letter is none that is sorted by.
+        UsageError: a letter is not a valid sort key.
     """
     found = []
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -204,7 +204,7 @@ def sort_keys(text: str) -> tuple[tuple[str, bool], ...]:
 def in_order(
     rows: Sequence[dict[str, Any]], order: Sequence[tuple[str, bool]], now: datetime
 ) -> list[dict[str, Any]]:
-    """Sort rows by the first key, then by the next; without keys the order is unchanged."""
+    """Sort rows by the first key, then by the next; without keys, the order is unchanged."""
 
     def ran(row: Row) -> float:
         if row.get("started_at") is None:

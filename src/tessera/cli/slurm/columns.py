@@ -14,7 +14,7 @@ _FIELD: Final = re.compile(r"%(\.)?([0-9]{1,3})?([A-Za-z])")
 _NAMED: Final = re.compile(r"([A-Za-z_-]+)(?:[:%]([.-])?([0-9]{1,3}))?")
 _MIB: Final = 1 << 20
 DETAILED: Final = frozenset("CEFKkm")
-"""Letters of columns that need the whole job, not only its row in a list."""
+"""Letters of columns that need details of a job, not only its row in a list."""
 
 NAMES: Final[Mapping[str, str]] = {
     "account": "a", "arrayjobid": "F", "arraytaskid": "K", "comment": "k", "dependency": "E",
@@ -95,7 +95,7 @@ def by_names(
 
 
 def keys_of(layout: Layout) -> frozenset[str]:
-    """Return the columns that a layout names."""
+    """Return the keys of the columns in a layout."""
     return frozenset(part.key for part in layout if isinstance(part, Cell))
 
 

@@ -27,7 +27,7 @@ def write_wrappers(directory: Path, names: Sequence[str]) -> None:
     """Write an executable for each name that runs the command with that name.
 
     Raises:
-        UsageError: another program's file would be replaced, or the directory is not writable.
+        UsageError: a file of another program would be replaced, or the directory is not writable.
     """
     files = [directory / name for name in names]
     try:

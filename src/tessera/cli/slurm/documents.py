@@ -1,7 +1,7 @@
 """Output of ``--json`` of Slurm's commands, in the format of its data parser v0.0.41.
 
-It contains only fields that Tessera has; other fields of Slurm (uids, sockets, tasks) are left
-out. Times are seconds since 1970, time limits minutes, memory is in MiB.
+It contains only fields that Tessera has; other fields of Slurm (uids, sockets, tasks) are omitted.
+Times are seconds since 1970, time limits minutes, memory is in MiB.
 """
 
 import json
@@ -46,7 +46,7 @@ def wants_json(given: Any, *, columns: Sequence[str] = ()) -> bool:
         columns: the given choice of columns.
 
     Raises:
-        UsageError: another format is requested, or columns, which JSON does not have.
+        UsageError: another format is requested, or columns are chosen together with JSON.
     """
     if given.json is None:
         return False

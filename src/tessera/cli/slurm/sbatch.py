@@ -194,7 +194,7 @@ def _say(answer: Body) -> None:
 
 
 def _wait(client: Any, numbers: Sequence[int]) -> Exit:
-    """Wait for all jobs; the worst end counts."""
+    """Wait for all jobs, and return the worst exit status."""
     worst = Exit.OK
     for number in numbers:
         while not (job := client.job(number)).has_ended:

@@ -72,7 +72,7 @@ def state_of(body: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def reason_of(body: Mapping[str, Any]) -> str:
-    """Return why a job waits; ``None`` if it does not wait or has no reason yet."""
+    """Return the reason why a job waits; ``None`` if it does not wait or has no reason yet."""
     reason = body.get("reason")
     if body.get("state") != "queued" or not isinstance(reason, Mapping):
         return "None"
@@ -109,7 +109,7 @@ def read_node_states(text: str) -> frozenset[str]:
 
 
 def span(seconds: float | None) -> str:
-    """Format a duration as ``[days-]hours:minutes:seconds``; hours are left out if 0."""
+    """Format a duration as ``[days-]hours:minutes:seconds``; hours are omitted if 0."""
     if seconds is None:
         return "UNLIMITED"
     whole = max(int(seconds), 0)
