@@ -54,7 +54,7 @@ def acting_as(account: Optional[Account]) -> Iterator[None]:
 
 
 def changeable_part(path: str) -> str:
-    """Return a part of a path that another user than root may change or replace; empty if none."""
+    """Return a part of a path that a user other than root may change or replace; empty if none."""
     here = os.path.realpath(path)
     while True:
         try:

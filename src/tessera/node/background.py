@@ -45,7 +45,7 @@ class SessionPort(Protocol):
         """Give a claimed run to a runner; ``then`` is called once the job runs or has failed."""
 
     def sweep_soon(self, *, whole: bool = False) -> None:
-        """Empty the trash soon; ``whole``: also remove old checkpoints and secrets."""
+        """Empty the trash soon; with ``whole``, also remove old checkpoints and secrets."""
 
 
 def fork_work(work: Callable[[], Json], keep_out: Callable[[], None]) -> Work:
@@ -93,7 +93,7 @@ def outcome(work: Callable[[], Json]) -> Json:
 
 
 def read_outcome(received: bytes) -> Json:
-    """Return the reply that a child wrote, or an error for one that died."""
+    """Return the reply of a child, or an error if it died."""
     try:
         found = json.loads(received)
     except ValueError:

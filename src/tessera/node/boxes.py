@@ -78,7 +78,7 @@ class Sandbox:
                 returns a function that waits for it. Meanwhile the root directory is created.
 
         Raises:
-            SandboxError: the sandbox could not be created; nothing of it remains.
+            SandboxError: the sandbox could not be created; no part of it remains.
         """
         self._channel.settimeout(START_SECONDS)
         own = os.getuid(), os.getgid()
@@ -159,7 +159,7 @@ class Sandbox:
         return line.decode("utf-8", "replace")
 
     def signal(self, number: int) -> None:
-        """Send a signal to the job's process group; SIGKILL reaches all in the sandbox."""
+        """Send a signal to the job's process group; SIGKILL reaches the whole sandbox."""
         try:
             self._channel.send(bytes([number]), socket.MSG_NOSIGNAL)
         except OSError:
@@ -180,5 +180,5 @@ class Sandbox:
             return None  # nothing more has come
 
     def close(self) -> None:
-        """Close the sandbox, which ends everything in it."""
+        """Close the sandbox, which ends all its processes."""
         self._channel.close()

@@ -1,7 +1,7 @@
 """Limits of a job's processors, memory and processes by control groups.
 
-Versions 2 and 1 are tried; if this user may create neither, the job runs without limits, and the
-run has a warning.
+Versions 2 and 1 are tried. If this user may create groups of neither version, the job runs without
+limits, and the run has a warning.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _parent_v2() -> Optional[str]:
 
 
 def _hand_down(parent: str) -> bool:
-    """Enable limits for child groups; one by one, since a node may grant only one of them."""
+    """Enable limits for child groups one by one, since a node may grant only some of them."""
     _write(f"{parent}/cgroup.subtree_control", f"+{_PROCESSES}")
     granted = [_write(f"{parent}/cgroup.subtree_control", f"+{name}") for name in _CONTROLLERS]
     return any(granted)
@@ -96,7 +96,8 @@ class Group:
         self.bounds_processes = bounds_processes
 
     def hold(self, pid: int) -> bool:
-        """Move a process in, with its later children; False if that is not possible.
+        """Move a process and its later children into the groups; return False if that is not
+        possible.
 
         The kernel takes about 10 ms for it: it waits until every processor has passed a quiescent
         state (``cgroup_threadgroup_rwsem``). Use ``fork`` for a child of this process.
@@ -105,7 +106,7 @@ class Group:
         return all(entered)
 
     def enter(self) -> bool:
-        """Move this process in, which must have one thread only; as ``hold``.
+        """Move this process, which must have only one thread, into the groups; as ``hold``.
 
         With version 1, a thread that moves itself does not wait (Linux 5.6).
         """
@@ -145,10 +146,10 @@ class Group:
 
 
 def fork(group: Optional[Group], spaces: int = 0) -> Tuple[int, bool]:
-    """Fork a child that is in the groups of a run before it does anything else.
+    """Fork a child that is in the groups of a run from its first instruction on.
 
-    It does not wait as a move does: with version 2 the kernel creates the child in the group, and
-    with version 1 the child moves itself.
+    Unlike a move, it does not wait: with version 2, the kernel creates the child in the group, and
+    with version 1, the child moves itself.
 
     Args:
         group: None for a run without groups.

@@ -1,8 +1,8 @@
-"""Checkpoints of jobs on a node: the newest moves to another node, old ones are removed.
+"""Checkpoints of jobs on a node: copy of the newest to another node, and removal of old ones.
 
-The way to another node is through the control plane. A job may have replaced its own checkpoints
-by anything, also by links to those of others: no link is followed here, and received state never
-replaces anything.
+The control plane copies checkpoints between nodes. A job may have replaced its checkpoints by
+other files or by links to checkpoints of others. Therefore links are not followed, and received
+state never replaces existing files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ STATE, MANIFEST = "state", "manifest.json"
 VERSION = 1
 LONGEST_MANIFEST = 4096
 MOST_LOOKED_AT = 64
-"""Limit of the newest checkpoints; a job may have created any number of names."""
+"""Maximum number of checkpoints to read, the newest first; a job may have created any number of
+names."""
 MOST_NAMES = 4096
 """Limit of names read from a job's directory; names beyond it are not found."""
 KEPT_SECONDS = 7 * 86_400
@@ -92,8 +93,8 @@ def upload_name(installation: str, job_id: str, sha256: str) -> str:
 def put(store: Store, take: Fields) -> Json:
     """Turn a complete upload (its hash has been verified) into a checkpoint.
 
-    Nothing is replaced: if another state has the name, this one gets a name
-    after it. The upload is moved, not copied, so that the disk stores it once.
+    Existing checkpoints are not replaced: if another state has the name, this one gets the next
+    name. The upload is moved, not copied, so that the disk stores it once.
     """
     (installation, job_id), name = _owner(take), _name(take)
     directory = protocol.checkpoints_of(store.root, installation, job_id)

@@ -47,7 +47,7 @@ class Declaration(NamedTuple):
     """The declaration of the node's owner.
 
     Attributes:
-        strongest: no stronger level is used.
+        strongest: the strongest allowed level.
         visible_paths: visible to the jobs of all tenants.
         job_network: one of ``job_networks.SETTINGS``, or empty. The portal's setting of the
             node overrides it.
@@ -104,7 +104,7 @@ def remembered(root: str) -> Optional[List[IsolationProbe]]:
 
 
 def remember(root: str, probes: List[IsolationProbe]) -> None:
-    """Store the outcomes for later choices; without any available level, try again."""
+    """Store the outcomes for later choices; if no level is available, try again later."""
     if any(probe.available for probe in probes):
         _known[root] = probes
     else:
@@ -112,7 +112,7 @@ def remember(root: str, probes: List[IsolationProbe]) -> None:
 
 
 def level_for(root: str, spec: RunSpec) -> str:
-    """Return the best level of this node for a run; never less than requested.
+    """Return the best level of this node for a run, at least the requested one.
 
     Raises:
         ProtocolError: the node does not reach the requested level, its levels are unknown,
@@ -148,7 +148,8 @@ def probe(root: str, container_engine: str, gpu_fault: str = "") -> List[Isolati
     Args:
         root: the node's directory ``~/.tessera``.
         container_engine: the engine's version, empty without one.
-        gpu_fault: why the engine cannot give the node's GPUs to containers; empty if it can.
+        gpu_fault: the reason why the engine cannot give the node's GPUs to containers; empty if it
+            can.
     """
     try:
         limit = declaration(root).strongest

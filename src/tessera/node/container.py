@@ -1,4 +1,4 @@
-"""A run in a container: started, followed and ended through the engine's local socket."""
+"""A run in a container: start, output and end through the engine's local socket."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ContainerPayload(Payload):
         return [answer.fileno() for answer in answers if answer and not answer.closed]
 
     def readable(self, descriptor: int) -> None:
-        """Move output into the log, or note the end of the wait."""
+        """Move output into the log, or record the end of the wait."""
         output, end = self._output.answer(), self._end
         if output is not None and output.fileno() == descriptor:
             self._output.receive()

@@ -1,8 +1,8 @@
 """Files of a run for a container that runs as the user of its image.
 
 The directories of the run belong to the account of the runner. Inside the container, another user
-has to read and write them; on the node, the run directory above them stays closed. When the
-container has ended, the engine gives all files back, so that the runner can read and remove them.
+has to read and write them; on the node, the run directory above them remains closed. After the end
+of the container, the engine returns all files to the runner's account.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def open_run(run: Run, checkpoints: str) -> None:
 def open_to_all(path: str) -> None:
     """Let every user read and write a file, or a directory with everything in it.
 
-    Links are not followed; entries of other accounts stay as they are.
+    Links are not followed; entries of other accounts do not change.
     """
     _grant(path, None)
     if os.path.islink(path) or not os.path.isdir(path):

@@ -1,8 +1,8 @@
-"""Whether and how the node's container engine gives GPUs to containers.
+"""Detection of the method by which the node's container engine gives GPUs to containers.
 
 NVIDIA's Container Toolkit adds a hook or a runtime to Docker, or writes a specification of the
-Container Device Interface (CDI) for Docker and Podman. All of them are tried here, so that a node
-offers containers only if they see their GPUs.
+Container Device Interface (CDI) for Docker and Podman. All methods are tried here, so that a node
+offers containers only if they get their GPUs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def gpu_access(
     *,
     directories: Sequence[str] = CDI_DIRECTORIES,
 ) -> str:
-    """Return how the engine gives the GPUs to containers.
+    """Return the method by which the engine gives the GPUs to containers.
 
     Args:
         engine: the node's container engine.
@@ -44,7 +44,7 @@ def gpu_access(
         directories: directories with CDI specifications.
 
     Raises:
-        NoGpuAccessError: in no way.
+        NoGpuAccessError: no method works.
     """
     if engine.kind == PODMAN and engine.release < PODMAN_RELEASE:
         raise NoGpuAccessError("Podman before 5.4 ignores the GPUs in requests by Docker's API")

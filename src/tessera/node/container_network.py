@@ -1,10 +1,10 @@
-"""The own network of a container: a second container with the namespace and its rules.
+"""The private network of a container: a second container with the namespace and its rules.
 
 An engine can start a container in the network of another one. So a small container without
 user content is started first, the packet filter rules are loaded into its network
 namespace, and only then the job's container starts in that namespace, without the capability to
-change it. This works with every engine that speaks Docker's API, rootless ones included, and
-needs no root on the node.
+change it. This works with every engine with Docker's API, including rootless engines, and does not
+need root on the node.
 
 The image of the holder is empty: it mounts the node's own ``/usr`` read-only, for the shell and
 for the program that loads the rules.

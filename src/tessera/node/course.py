@@ -1,4 +1,4 @@
-"""End of a job from stop request to SIGKILL: the timing of a runner, without a clock."""
+"""End of a job from the stop request to SIGKILL: the timing of a runner as pure functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Course:
     on one clock.
 
     Attributes:
-        cause: why the job has to end; empty while it may run.
+        cause: cause of the end; empty while the job may run.
         notice: the reason for the job, as text or code.
         kill_at: time of SIGKILL.
     """
@@ -36,7 +36,7 @@ class Course:
         """Request the end; a later request can only shorten the rest.
 
         Returns:
-            True for the first request, whose cause remains.
+            True for the first request, whose cause is recorded.
         """
         first = not self.cause
         if first:
@@ -51,7 +51,7 @@ class Course:
         return not self.cause and now >= self._timeout_at
 
     def due(self, now: float) -> Optional[signal.Signals]:
-        """Return the signal to send now, each once; SIGKILL repeatedly until the end."""
+        """Return the signal to send now: each once, and SIGKILL repeatedly until the end."""
         if now >= self.kill_at:
             self.kill_at = now + 1.0
             self._term_at = math.inf
@@ -69,7 +69,7 @@ class Course:
 
 
 def age_of_end(reported: float, started: float, now: float) -> float:
-    """Return the age of the end of a job started at ``started``; a wrong report is clamped."""
+    """Return the age of the end of a job started at ``started``, limited to its lifetime."""
     return max(0.0, now - max(reported, started))
 
 

@@ -29,7 +29,7 @@ def is_private(path: str) -> bool:
 
 
 def names_in(path: str) -> List[str]:
-    """Return the names in a directory, sorted; none if it cannot be read."""
+    """Return the sorted names in a directory; empty if it cannot be read."""
     try:
         return sorted(os.listdir(path))
     except OSError:
@@ -96,14 +96,14 @@ class Directories:
             os.rename(path, target)
 
     def empty_trash(self, seconds: float, share_seconds: float = TRASH_SHARE_SECONDS) -> bool:
-        """Delete discarded directories, whatever their content.
+        """Delete discarded directories, regardless of their content.
 
         Args:
             seconds: approximate limit of the call.
             share_seconds: limit for one directory, while others wait.
 
         Returns:
-            Return whether the time was sufficient; entries that cannot be removed remain.
+            Whether the time was sufficient; entries that cannot be removed remain.
         """
         deadline = time.monotonic() + seconds
         is_done = True

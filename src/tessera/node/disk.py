@@ -11,7 +11,7 @@ from tessera.node.runs import Run
 from tessera.protocol import RunSpec
 
 FIRST_SECONDS = 2.0
-"""Age of a run at its first measurement, which is a fork that short jobs do without."""
+"""Age of a run at its first measurement; short jobs thus avoid the fork."""
 LEAST_SECONDS = 5.0
 COST_FACTOR = 50.0
 """Ratio of pause to measurement: after 1 s the next one follows in 50 s, 2 % of a processor."""
@@ -48,7 +48,7 @@ class Meter:
         self._next_at = begin_at
 
     def excess(self, now: float) -> Optional[int]:
-        """Return the size in bytes if above the limit, else None; never waits.
+        """Return the size in bytes if it is above the limit, else None; does not block.
 
         Args:
             now: seconds on the boot clock.
@@ -74,7 +74,7 @@ class Meter:
         return size if size > self._limit else None
 
     def close(self) -> None:
-        """Give up the measurement in progress; the runner ends its child with all others."""
+        """Cancel the measurement in progress; the runner ends its child with all others."""
         if self._result >= 0:
             os.close(self._result)
             self._result = -1

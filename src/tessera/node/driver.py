@@ -1,7 +1,7 @@
 """Reads of the GPU driver: one child process at a time per node, with a deadline.
 
-A process that hangs in a driver cannot be killed. It holds a lock until it ends, and as long as it
-does, no other one starts.
+A process that hangs in a driver cannot be killed. It holds a lock until it ends; meanwhile no
+other process starts.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tessera.node.smi import SmiReader
 
 LOAD_SECONDS, DETAIL_SECONDS, TOOL_SECONDS = 12.0, 60.0, 20.0
 LOCK_SECONDS, LOAD_LOCK_SECONDS = 15.0, 5.0
-"""Longest waits for the lock; the control plane waits 20 s for the load."""
+"""Maximum waits for the lock in seconds; the control plane waits 20 s for the load."""
 LOCK_FILE, LAST_FILE, TOOL_FILE = "driver.lock", "gpus.json", "gpu-tool.json"
 DRIVER_VERSION = "/proc/driver/nvidia/version"
 
 
 class DriverHungError(Exception):
-    """The driver did not answer by the deadline, or an earlier read has passed its own."""
+    """The driver did not respond by the deadline, or an earlier read is past its deadline."""
 
 
 class DriverBusyError(Exception):
@@ -34,7 +34,7 @@ class DriverBusyError(Exception):
 
 
 class Answer(NamedTuple):
-    """What a reader reports.
+    """The report of a reader.
 
     Attributes:
         reader: name of the reader.
@@ -57,7 +57,7 @@ def readers(descriptors: Sequence[int]) -> List[Reader]:
 
 
 def has_driver() -> bool:
-    """Return whether there is something to read."""
+    """Return whether a driver is installed."""
     path = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return os.path.exists(DRIVER_VERSION) or bool(system.which("nvidia-smi", path))
 
@@ -95,7 +95,7 @@ def read(
 
 
 def tool_fault(root: str, command: Sequence[str], *, seconds: float = TOOL_SECONDS) -> str:
-    """Run a tool that uses the driver, and return an empty text, or why it failed.
+    """Run a tool that uses the driver; return an empty text, or the reason of its failure.
 
     While another read lasts, it is the result of the last run.
     """
@@ -127,7 +127,7 @@ def stored_tool_fault(root: str) -> str:
 
 
 def _in_child(root: str, work: Callable[[int], Any], seconds: float, lock_seconds: float) -> Any:
-    """Return the result of work in a child that alone uses the driver; None if it dies.
+    """Return the result of work in a child with exclusive use of the driver; None if it dies.
 
     Args:
         root: the node's directory ``~/.tessera``.
@@ -170,7 +170,7 @@ def _lock(root: str, seconds: float, lock_seconds: float) -> int:
 
     Raises:
         DriverBusyError: an earlier read holds it.
-        DriverHungError: it does so after its deadline.
+        DriverHungError: the earlier read is past its deadline.
     """
     os.makedirs(root, mode=0o700, exist_ok=True)
     path = os.path.join(root, LOCK_FILE)

@@ -51,7 +51,7 @@ class Answer:
         return self.connection.fileno()
 
     def receive(self) -> bytes:
-        """Return received bytes of the body; empty when none, or at the end (see ``closed``)."""
+        """Return received bytes of the body; empty without data, or at the end (``closed``)."""
         try:
             received = self.connection.recv(1 << 16)
         except (BlockingIOError, socket.timeout):
@@ -274,7 +274,7 @@ def remove_own(ref: ContainerRef) -> None:
 
 
 def ensure_dead(ref: ContainerRef) -> bool:
-    """Kill a container; True when it certainly does not run."""
+    """Kill a container; return True if it certainly does not run."""
     try:
         order(ref, "POST", "/kill?signal=KILL", 204, 404, 409)
     except EngineError:

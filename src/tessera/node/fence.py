@@ -1,4 +1,4 @@
-"""Fencing of runs without a runner: kills the rest of a run and records its end."""
+"""Fencing of runs without a runner: kills the remaining processes of a run and records its end."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _age(path: str) -> float:
 
 
 def _give_up(run: Run, message: str) -> RunStatus:
-    """Fence and record under the lock of a runner; a free lock is the proof."""
+    """Fence the run and record its end under the runner's lock, which must be free."""
     lock = _lock(run)
     if lock is None:
         return run.status()  # its runner lives, or another server settles it
@@ -97,7 +97,7 @@ def _lock(run: Run) -> Optional[int]:
 
 
 def _fenced(run: Run, status: RunStatus, loss: Loss) -> bool:
-    """Kill the rest of a run; True when nothing is left."""
+    """Kill the remaining processes of a run; return True if none is left."""
     if status.boot_id != system.boot_id():
         return True
     if not _container_gone(run):
@@ -144,8 +144,8 @@ def _log_is_complete(run: Run, status: RunStatus, loss: Loss) -> bool:
 def _last_evidence(run: Run, status: RunStatus, loss: Loss) -> float:
     """End of the run, in seconds since the epoch by the node's clock.
 
-    That is the kill of its last process, if any was left. Otherwise the runner's and the writer's
-    last heartbeats count; of runs without a writer, changes of the log and the state.
+    This is the kill of its last process, if one was left. Otherwise it is the last heartbeat of
+    the runner and the writer or, without a writer, the last change of the log and the state.
     """
     if loss.killed_at is not None:
         return loss.killed_at

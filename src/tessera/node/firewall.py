@@ -1,6 +1,7 @@
 """Blocked addresses of jobs, and packet filter rules of a container's own network.
 
-A container with an own network reaches everything outside of the node, but not the node itself,
+A container with a private network can reach all hosts outside of the node, but not the node
+itself,
 other jobs on it, or the metadata services of clouds, which have credentials of the machine. From
 outside only its declared ports can be reached. The rules are text for ``iptables`` or ``nft``,
 whichever the node has; they are loaded into the namespace, never into the node's own tables.
@@ -69,7 +70,7 @@ def tool() -> str:
 
 
 def node_addresses() -> List[str]:
-    """Return all addresses of this node but loopback, as networks of one address each."""
+    """Return all addresses of this node except loopback, each as a network of one address."""
     return [*_ipv4_addresses(), *_ipv6_addresses()]
 
 
@@ -119,7 +120,7 @@ def family(address: str) -> int:
 def script(rules: Rules, with_tool: str) -> str:
     """Build a shell script that loads the rules into the namespace in which it runs.
 
-    It fails when the rules are not in force at its end. Loading them again changes nothing.
+    It fails if the rules are not in force at its end. Loading is idempotent.
     """
     return _iptables_script(rules) if with_tool == IPTABLES else _nft_script(rules)
 

@@ -6,7 +6,7 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 LOST, RESET_REQUIRED = "lost", "reset-required"
 NEAR = ("X", "PIX", "PXB")
-"""Words of a topology matrix for two GPUs with at most PCIe switches in between."""
+"""Terms of a topology matrix for two GPUs with at most PCIe switches between them."""
 SAME_SOCKET = (*NEAR, "PHB", "NODE")
 COMPUTE_MODES = ("Default", "Exclusive_Thread", "Prohibited", "Exclusive_Process")
 
@@ -65,7 +65,7 @@ class Reading(NamedTuple):
 
     Attributes:
         driver: version of the driver; ``cuda`` the highest version of CUDA that it supports.
-        lost: PCI addresses of GPUs that the driver knows and cannot reach.
+        lost: PCI addresses of known GPUs that the driver cannot reach.
         warnings: messages of the driver about parts that it could not read.
     """
 

@@ -1,7 +1,7 @@
 """The runner's side of the helper: sandboxes of level ``user`` without root.
 
-A session starts the helper once, through sudo, and every runner that it forks shares it: it ends
-with the last of them. The start does not block: the socket queues the first requests.
+A session starts the helper once, through sudo, and all its runners share it; the helper ends with
+the last of them. The start does not block, since the socket queues the first requests.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def expected() -> str:
 
 
 def descriptors() -> Set[int]:
-    """Return descriptors that forked processes of the session must leave open for its helper."""
+    """Return descriptors that forked processes of the session must keep open for its helper."""
     return {number for one in _started for number in (one.line.fileno(), one.errors)}
 
 
@@ -267,7 +267,7 @@ class HelpedSandbox(Sandbox):
         return self._channel.fileno()
 
     def is_gone(self) -> bool:
-        """Return whether everything in the sandbox has ended, and its reports were read."""
+        """Return whether all processes of the sandbox have ended, and its reports were read."""
         try:
             return not self._channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -295,7 +295,7 @@ def size_of(directories: Sequence[str], enough: int, uid: int) -> int:
 
 
 def empty(path: str, seconds: float) -> bool:
-    """Empty a directory of a job's user, and grant this account access; raises nothing.
+    """Empty a directory of a job's user, and grant this account access; does not raise errors.
 
     Returns:
         Whether it is empty.

@@ -1,11 +1,12 @@
 """The helper: a program that runs as root, by one rule of sudo, for the account of a node.
 
 It only creates sandboxes for users of a configured range. The node's owner installs it
-where only root can change it. It takes requests over its standard input, a socket of the account:
-each message carries one end of a pair of sockets, for a request and its reply. A child
+where only root can change it. Its standard input is a socket of the account; each message contains
+one end of a pair of sockets, for a request and its reply. A child
 handles each request; ``remove`` and ``size`` are done with the rights of the job's user alone.
 
-``python3 -I -S helper.pyz`` is all that the rule allows: no argument, no environment.
+``python3 -I -S helper.pyz`` is the only command that the rule allows, without arguments and
+environment.
 """
 
 from __future__ import annotations
@@ -231,7 +232,7 @@ class Helper:
     # -- sandboxes -------------------------------------------------------------------------------
 
     def _run(self, line: socket.socket, request: Dict[str, Any], descriptors: List[int]) -> None:
-        """Create a sandbox, and wait until the kernel has ended everything in it.
+        """Create a sandbox, and wait until the kernel has ended all its processes.
 
         The socket becomes the channel of ``sandbox.enter``. It is closed here last, so that its
         end is the end of all of the sandbox's processes.

@@ -33,7 +33,7 @@ def found(top: str = NETWORKS, names: Optional[Sequence[str]] = None) -> List[In
 
 
 def infiniband(adapters: str = ADAPTERS, verbs: str = VERBS) -> List[str]:
-    """Return the adapters with an active port, by name; none if programs cannot open them.
+    """Return the adapters with an active port, by name; empty if programs cannot open them.
 
     Of more than an inventory may have, the first ones are returned.
 

@@ -62,8 +62,8 @@ def unshare(flags: int) -> None:
 def fork_into(spaces: int, group: Optional[int] = None) -> int:
     """Fork a child into new namespaces; with ``CLONE_NEWPID`` it is the first process there.
 
-    This saves a fork against ``unshare`` and ``os.fork``, and this process does not move. It must
-    have one thread only.
+    It saves one fork compared with ``unshare`` and ``os.fork``, and does not change the namespaces
+    of this process, which must have only one thread.
 
     Args:
         spaces: flags of the namespaces, 0 for none.
@@ -151,7 +151,7 @@ def prohibit_routes(networks: Sequence[str]) -> None:
 def open_network(pid: int) -> Tuple[int, ...]:
     """Open the network namespace of a process, to be entered with ``enter_network``.
 
-    For a caller that is not root, that of its user namespace is before it.
+    For a caller that is not root, the user namespace is opened before it.
     """
     names = ("net",) if os.getuid() == 0 else ("user", "net")
     flags = os.O_RDONLY | os.O_CLOEXEC
@@ -171,7 +171,7 @@ def join_network(space: int, uid: int) -> None:
     """Enter a user's network namespace, as root of the machine.
 
     Args:
-        space: any descriptor of a process that is not trusted.
+        space: a descriptor from an untrusted process.
         uid: required owner of the user namespace of the network namespace.
 
     Raises:
@@ -207,7 +207,7 @@ def unmount(target: str) -> None:
 
 
 def pivot_root(new: str, old: str) -> None:
-    """Make ``new`` the root and move the present one to ``old``, which is below it."""
+    """Make ``new`` the root and move the current root to ``old``, which is below it."""
     _check(_libc.pivot_root(os.fsencode(new), os.fsencode(old)), "pivot_root")
 
 

@@ -66,7 +66,7 @@ class Partner(NamedTuple):
 
 
 def fork_runner(store: Store) -> Partner:
-    """Fork: this process becomes the writer, and its child the runner, in which this returns."""
+    """Fork: this process becomes the writer, and its child the runner, which returns."""
     channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     writer = os.getpid()
     partner = Partner(writer, system.start_ticks(writer) or 0, channel, Journal(), Position())
@@ -110,7 +110,7 @@ class LogProcess(Sink):
     # -- while the job runs ----------------------------------------------------------------------
 
     def start(self) -> None:
-        """Order the writer to write the log; one that has been killed is replaced soon."""
+        """Order the writer to write the log; a killed writer is replaced soon."""
         partner, lock = self._partner, self._lock()
         partner.journal.reset()
         try:
@@ -124,8 +124,8 @@ class LogProcess(Sink):
     def _restart(self) -> None:
         """Fork another writer.
 
-        It must not become a child of this process, which ends all of its descendants: so it is
-        forked by an intermediate process, while this one is not a subreaper.
+        It must not become a child of this process, which ends all of its descendants. Therefore an
+        intermediate process forks it, while this process is not a subreaper.
         """
         lock = self._lock()
         self._read = self._pumped - _pending(self._output)
@@ -196,7 +196,7 @@ class LogProcess(Sink):
         return -1 if self._channel is None else self._channel.fileno()
 
     def look(self) -> None:
-        """Replace a writer that has ended or is frozen, and note that the run is supervised."""
+        """Replace a writer that has ended or hangs, and record that the run is supervised."""
         now = time.monotonic()
         if self._waiting:
             self.pump(b"")
@@ -241,7 +241,7 @@ class LogProcess(Sink):
         return True
 
     def close_input(self) -> None:
-        """Close the writing end: from now on only the job has it."""
+        """Close the write end of the pipe; from now on, only the job has it."""
         if self.input >= 0:
             os.close(self.input)
             self.input = -1
@@ -265,7 +265,7 @@ class LogProcess(Sink):
         self._waiting = bytes(view)
 
     def note(self, position: bytes) -> None:
-        """Store how far a container's output is in the pipe."""
+        """Store the position in a container's output up to which the pipe has it."""
         if self._position is not None and not self._waiting:
             self._position.note(position, self._pumped)
 
@@ -276,7 +276,7 @@ class LogProcess(Sink):
     # -- the end ---------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Drain the pipe through the writer, and close the log.
+        """Let the writer drain the pipe, and close the log.
 
         A writer that does not respond in time is killed, and this process does its work.
         """

@@ -22,7 +22,7 @@ GREW_SECONDS = 0.2
 LOOK_SECONDS = 1.0
 FLOOD_PAUSE_SECONDS = 0.01
 MOST_LEFT = 4 << 20
-"""Bytes read after the end of the job, in case a foreign process continues to write."""
+"""Maximum bytes read after the end of the job, in case a foreign process continues to write."""
 FINISH = b"f"
 _LONGEST_ORDER = 512
 
@@ -142,7 +142,7 @@ class Writer:
             self._poll.register(inbox.fileno(), select.POLLIN if accepts else 0)
 
     def _take(self) -> None:
-        """Move output into the log; large reads in a flood make dropping it cheap."""
+        """Move output into the log; large reads reduce the cost of dropped output."""
         try:
             output = os.read(self._output, READ_BYTES)
         except BlockingIOError:

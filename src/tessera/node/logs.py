@@ -75,14 +75,14 @@ def _read_piece(path: str, skip: int, limit: int) -> Tuple[bytes, int]:
 
 
 class LogWriter:
-    """Appends output to segments, drops the oldest beyond the cap, and slows a flood.
+    """Appends output to segments, drops the oldest beyond the cap, and limits the rate.
 
     Above ``rate`` bytes a second (after a burst of four seconds' worth) output is dropped, and a
     line in the log has the amount. A full disk never raises here: output that cannot
     be written is counted and mentioned once there is room.
 
-    With ``resumed`` it continues after the existing segments. Without ``marks`` it writes no
-    line of its own.
+    With ``resumed`` it continues after the existing segments. Without ``marks``, it does not write
+    marker lines.
 
     Attributes:
         end: logical offset of the next byte.

@@ -1,12 +1,13 @@
-"""The own network of a plain job: a namespace with loopback, ports, and optional outside access.
+"""The private network of a plain job: a namespace with loopback, ports, and optional outside
+access.
 
 Outside access uses ``slirp4netns``, which forwards connections as the runner's user, without root.
 The namespace has no routes to the node itself and to metadata services. It has no IPv6. Declared
 ports are published by ``publishing``.
 
-A job can bind a socket to the interface, and the kernel then takes every address without a route
-for a neighbour. Only the gateway and the resolver respond; ``slirp4netns`` connects the one
-to nothing (``--disable-host-loopback``), and the other to port 53 only (libslirp 4.3).
+A job can bind a socket to the interface; the kernel then treats every address without a route as a
+neighbour. Only the gateway and the resolver respond. ``slirp4netns`` does not connect the gateway
+(``--disable-host-loopback``), and connects the resolver to port 53 only (libslirp 4.3).
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ class Connection:
         self._waits.append(wait)
 
     def wait(self) -> None:
-        """Wait until all of it works.
+        """Wait until all processes are ready.
 
         Raises:
             SandboxError: a part fails.

@@ -79,7 +79,7 @@ class Operations:
         }
 
     def handle(self, number: int, request: Json) -> None:
-        """Execute one request, and reply to it exactly once."""
+        """Execute one request, and reply exactly once."""
         name = str(request.pop("op", None))
         take = Fields(request, name[:40])
 
@@ -384,7 +384,7 @@ class Operations:
         return uploads.receive(self._session, number, take)
 
     def _put_saved(self, number: int, take: Fields) -> None:
-        """In a child: copying takes as long as the disk does."""
+        """Store a checkpoint in a child process, since the copy may take long."""
         self._session.work(
             number, lambda: checkpoints.put(self._store, take), lambda _outcome: None
         )

@@ -1,7 +1,7 @@
-"""A container's output through several connections: without loss or duplicates.
+"""A container's output over several connections, without loss or duplicates.
 
-The engine may end a connection before all output has come: when it stops itself, and, on a busy
-machine, when a container ends with output still on its way. It sends the same messages
+The engine may end a connection before it has sent all output: at its own stop and, on a busy
+machine, at the end of a container. It sends the same messages
 in the same order to every reader, each with its time, so that the newest message that was read
 marks where to resume.
 """
@@ -125,7 +125,7 @@ class Output:
         return text
 
     def _note(self, stream: int, time: bytes) -> None:
-        """Record a message's begin: whether it is new, and its index among those of its time."""
+        """Record the start of a message: whether it is new, and its index for its time."""
         self._skip, self._drops = 0, False
         if self.seeks and self._is_known(stream, time):
             return

@@ -31,7 +31,7 @@ class StartError(Exception):
 
 
 class Started(NamedTuple):
-    """A running job: its main process, its group, its start time in clock ticks.
+    """A running job: main process, group, and start time in clock ticks.
 
     All None for a container that had ended before it could be queried.
     """
@@ -217,7 +217,7 @@ class ProcessPayload(Payload):
     def _create_group(self) -> None:
         """Create the groups that limit the job and its network.
 
-        The limit of processes is also in force where the others are not enforced.
+        The limit of processes is also in force if the other limits are not enforced.
         """
         spec = self._spec
         cpus, memory = (spec.cpus, spec.memory_bytes) if self._has_limits() else (0.0, 0)
@@ -346,11 +346,11 @@ class ProcessPayload(Payload):
         return Ended(code, number, self._ran_out_of_memory(code, number), at)
 
     def _is_overdue(self) -> bool:
-        """Return whether the job has ended but not its sandbox: a process hangs in the kernel."""
+        """Return whether only the sandbox still runs: a process hangs in the kernel."""
         return self._told is not None and time.monotonic() - self._told_at >= LEFTOVER_SECONDS
 
     def _reap(self) -> bool:
-        """Reap children; returns False when no child is left at all."""
+        """Reap children; return False if no child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -370,7 +370,7 @@ class ProcessPayload(Payload):
         return killed and _machine_oom_kills() > self._oom_before
 
     def clean_up(self) -> None:
-        """Kill the rest of the main process's descendants."""
+        """Kill the remaining descendants of the main process."""
         helped.close()  # or one that this process has started would never end
         deadline = time.monotonic() + LEFTOVER_SECONDS
         while self._reap():

@@ -93,7 +93,7 @@ def _gpu_numbers(machine: str) -> Dict[str, int]:
 def _instance_files(machine: str, gpu: int) -> Iterator[str]:
     """Yield the files that grant access to the MIG instances of a GPU.
 
-    Files that grant its configuration and its monitoring are not included.
+    Files for its configuration and monitoring are not included.
     """
     top = f"{machine}{_CAPABILITIES}/gpu{gpu}/mig"
     for instance in filter(_GPU_INSTANCE.fullmatch, names_in(top)):
@@ -117,7 +117,8 @@ def plan_for(
     """Return the sandbox of a run, and codes of warnings; creates its directories.
 
     ``bundle`` is on the job's PYTHONPATH, and ``granted`` is the part of the runner's environment
-    that it inherits. ``processes`` bounds those of the job's user; 0: a control group does.
+    that it inherits. ``processes`` limits those of the job's user; 0 if a control group limits
+    them.
 
     Raises:
         OSError: a directory cannot be created.

@@ -1,7 +1,7 @@
 """Runners of a session: an idle pair of log writer and runner gets the next run.
 
-A session and each of its runners share a socket. When it is closed, an idle pair ends, and a busy
-one ends after its run. So a pair never executes code of another version than its session.
+A session and each of its runners share a socket. When it is closed, an idle pair ends at once, and
+a busy pair after its run. So pairs execute the same version of the code as their session.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Pool:
             self._loop.forget(pair.orders.detach())
 
     def ended(self, pid: int) -> None:
-        """Note the end of a child of the session, which may be a log writer."""
+        """Record the end of a child of the session, which may be a log writer."""
         pair = self._pairs.pop(pid, None)
         if pair is not None:
             if pair in self._idle:

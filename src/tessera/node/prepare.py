@@ -36,7 +36,7 @@ UNDO_SECONDS = 30.0
 def prepare(
     store: Store, spec: RunSpec, secrets: Dict[str, str], version: Optional[str] = None
 ) -> RunStatus:
-    """Create the run directory of ``spec``; a second call with the same spec changes nothing.
+    """Create the run directory of ``spec``; idempotent for the same spec.
 
     Args:
         store: the node's runs.
@@ -46,7 +46,7 @@ def prepare(
 
     Raises:
         ProtocolError: another spec has this run id, a port is taken, the source cannot be
-            fetched, or the disk is full. Nothing is left behind then.
+            fetched, or the disk is full. The directory is removed in this case.
     """
     run = store.run(spec.run_id)
     lock, is_new = _locked(run)

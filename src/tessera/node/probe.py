@@ -95,7 +95,7 @@ def chosen_engine(warnings: List[str]) -> Optional[Engine]:
 def access_of_containers(root: str, chosen: Optional[Engine], found: Found) -> Tuple[str, str]:
     """Return how containers get the node's GPUs, or an empty text and the cause.
 
-    While the driver hangs, no tool that uses it is run, and the result of the last run stands.
+    While the driver hangs, tools that use it are not run, and the last result applies.
     """
     gpus = [device for device in found.devices if not device.declared]
     if chosen is None or not gpus:
@@ -202,7 +202,7 @@ def _numbered(devices: Sequence[Device]) -> List[Device]:
 
 
 def _gpus(root: str, seconds: Optional[float], warnings: List[str]) -> Found:
-    """Read the GPUs; while the driver hangs or another read lasts, those of the last answer."""
+    """Read the GPUs; while the driver hangs or is being read, return the last result."""
     nothing = Found([], list(GPU_LEVELS))
     if not driver.has_driver():
         return nothing

@@ -1,7 +1,8 @@
 """Publishing of the declared ports of a job with its own network.
 
 A process of the runner listens on the node, and connects to the job inside of its network. It
-binds its ports before it enters that network: a socket stays in the network of its creation.
+binds its ports before it enters that network, since a socket belongs to the network of its
+creation.
 It ends with the runner, which also ends it with the job.
 """
 
@@ -20,7 +21,7 @@ from tessera.node.cgroups import Group
 
 PIECE_BYTES = 64 << 10
 PIECES_AT_ONCE = 16
-"""Pieces per connection before the next one has its turn."""
+"""Pieces that are forwarded per connection before the next connection is served."""
 BACKLOG = 128
 MOST_DESCRIPTORS = 8192
 _OWN_DESCRIPTORS = 160  # listeners, standard streams, and temporary descriptors

@@ -1,4 +1,4 @@
-"""Removal of directories that jobs have filled: of any depth, with any permissions and names.
+"""Removal of directories with files of jobs: any depth, permissions and names.
 
 A directory below the top is emptied after it was moved up to the top. So two descriptors are
 enough for every depth, no path gets longer, and an interrupted removal is continued later.
@@ -20,7 +20,7 @@ _MOST_NAMES = 4096
 
 
 def remove_tree(path: str, seconds: float) -> bool:
-    """Remove a file, link or directory with everything in it; raises nothing.
+    """Remove a file, link or directory with its content; does not raise errors.
 
     Links are not followed, and other file systems are not entered.
 
@@ -29,7 +29,7 @@ def remove_tree(path: str, seconds: float) -> bool:
         seconds: time limit of the call; a later call removes the rest.
 
     Returns:
-        Whether nothing is left.
+        Whether the removal is complete.
     """
     deadline = time.monotonic() + seconds
     try:
@@ -55,7 +55,7 @@ def remove_tree(path: str, seconds: float) -> bool:
 
 
 def empty_opened(descriptor: int, seconds: float) -> bool:
-    """Remove everything in a directory; raises nothing.
+    """Remove the content of a directory; does not raise errors.
 
     Args:
         descriptor: descriptor of the directory.
@@ -86,7 +86,7 @@ def make_movable(path: str) -> None:
 
 
 def _open(name: str, above: Optional[int], device: Optional[int] = None) -> int:
-    """Open a directory to list and change it, whatever permissions a job has given it.
+    """Open a directory to list and change it, regardless of its permissions.
 
     Raises:
         OSError: the entry is not such a directory, or is not on the device.

@@ -97,7 +97,7 @@ class Inbox:
         return -1 if self.socket is None else self.socket.fileno()
 
     def close(self) -> None:
-        """Close the socket: later senders get an error."""
+        """Close the socket; later senders get an error."""
         if self.socket is not None:
             self.socket.close()
 
@@ -180,7 +180,7 @@ class Collector:
         return self._inbox.fileno()
 
     def accepts(self) -> bool:
-        """Return whether the rate and the disk allow more now."""
+        """Return whether rate and disk space allow further reports now."""
         now = self._clock()
         self._budget = min(self._burst, self._budget + (now - self._filled_at) * RATE_BYTES)
         self._filled_at = now

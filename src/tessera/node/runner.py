@@ -1,7 +1,7 @@
 """Supervision of a run: starts job and log writer, ends the job on request, records its end.
 
-A runner is forked out of the session and outlives it (see ``pool``). It depends on no other
-process: requests (stop, lease) and state are files. At its end no process of the job is left.
+A runner is forked out of the session and outlives it (see ``pool``). It does not depend on other
+processes: requests (stop, lease) and state are files. At its end, no process of the job is left.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from tessera.protocol import ExitRecord, Json, RunSpec, RunStatus
 
 LOOK_SECONDS = 1.0
 FROZEN_SECONDS = 3.0
-"""Seconds without a check after which a runner was frozen: it checks every ``LOOK_SECONDS``."""
+"""Seconds without a check after which a runner counts as suspended: it checks every
+``LOOK_SECONDS``."""
 
 
 class Wakes:

@@ -244,8 +244,8 @@ class Run:
     def cancelled(self) -> bool:
         """Return whether the run was cancelled before it could start.
 
-        Waits for a claim that was created and not written yet, at most ``DECIDING_SECONDS``: its
-        claimer holds the lock on a regular file meanwhile.
+        If a claim was created and not written yet, it waits for at most ``DECIDING_SECONDS``:
+        meanwhile its claimer holds the lock on a regular file.
         """
         path = self.file(protocol.GO_FILE)
         deadline = time.monotonic() + DECIDING_SECONDS
@@ -330,7 +330,7 @@ class Store(Directories):
         return Run(self, run_id)
 
     def names(self) -> List[str]:
-        """Return the ids of all runs, in order; other names are left out."""
+        """Return the sorted IDs of all runs, without other names."""
         found = []
         for name in os.listdir(self.runs):
             try:

@@ -3,7 +3,7 @@
 ``enter`` runs in a child that was forked into ``namespaces_of`` the plan, which needs either root
 or user namespaces. It reports to a socket in lines of text (``network``, ``started``, ``failed``,
 ``exit``) and takes signal numbers from it, one byte each. When the other end of the socket is
-closed, everything in the sandbox ends.
+closed, all processes of the sandbox end.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _become(plan: Plan, own: Tuple[int, int]) -> None:
 
 
 def change_user(uid: int) -> None:
-    """Become another user permanently, with the group of the same number and no other."""
+    """Become another user permanently, with only the group of the same number."""
     kernel.drop_capability_bounds()
     os.setgroups([])
     os.setresgid(uid, uid, uid)
@@ -128,7 +128,7 @@ def change_user(uid: int) -> None:
 
 
 def give_up_rights() -> None:
-    """Drop all capabilities, gain none any more, and block access by others of this user."""
+    """Drop all capabilities permanently, and block access by other processes of this user."""
     kernel.drop_capabilities()
     kernel.set_process(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.join_new_session_keyring()

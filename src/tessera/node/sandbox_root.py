@@ -32,7 +32,7 @@ _LINKS = (
 class Bind(NamedTuple):
     """A file or directory of the node at its place in the sandbox.
 
-    With ``is_exact`` the start fails if the source is not reached without links any more.
+    With ``is_exact``, the start fails if the path of the source contains links now.
     """
 
     source: str
@@ -59,11 +59,11 @@ class Plan(NamedTuple):
         file_bytes: the largest file that the job may write, 0 for no limit.
         home, directory: home, and working directory at the start.
         arguments, environment: arguments and environment of the job's first process.
-        own_network: a network namespace with loopback, to which the runner may add more.
+        own_network: a network namespace with loopback, to which the runner may add interfaces.
         blocked: IPv4 networks that are unreachable from it.
         resolver: the content of ``/etc/resolv.conf``; empty for that of the node.
-        processes: the most processes of the job's user, unless control groups bound them; 0 for
-            no limit.
+        processes: maximum number of processes of the job's user, unless control groups limit them;
+            0 for no limit.
         account: the account whose rights reach the sources of ``binds`` and the secrets, and
             which is not trusted otherwise; None for the caller's own, trusted.
     """

@@ -1,4 +1,4 @@
-"""Secrets of runs in a file system in memory: never on a disk, and gone after a restart.
+"""Secrets of runs in a file system in memory: not on a disk, and removed by a restart.
 
 The run directory has a link to them. Without such a file system, or if another account has
 taken the name, the secrets are in the run directory itself.

@@ -197,7 +197,7 @@ class Server:
         self._take_lines()
 
     def _take_lines(self) -> None:
-        """Process received lines one by one, while the replies find room."""
+        """Process received lines one by one, while the output buffer has space for replies."""
         begin = 0
         while not self._paused:
             end = self._received.find(b"\n", begin)
@@ -214,8 +214,8 @@ class Server:
     def _pause(self) -> None:
         """Stop reading requests until the pending output has been read.
 
-        The source is unregistered, not polled without events: that would report a hang-up, with
-        requests left in it.
+        The source is unregistered; polling it without events would report a hang-up while requests
+        are unread.
         """
         self._paused = True
         self._poll.unregister(self._source)
@@ -253,7 +253,7 @@ class Server:
         self._outgoing_bytes += len(line)
 
     def _say(self) -> None:
-        """Send the output of one pass of the loop in one piece."""
+        """Send the output of one pass of the loop in one write."""
         while self._outgoing and not self._stuck:
             self._outgoing = deque([b"".join(self._outgoing)])
             self._flush()  # and there may be more to send, if it has freed space for answers

@@ -1,4 +1,4 @@
-"""Measurement of the disk usage of directories, whatever permissions jobs have given them."""
+"""Measurement of the disk usage of directories, regardless of their permissions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def size_of(directories: Iterable[str], enough: int) -> int:
 
 
 class _Count:
-    """Adds up file sizes until there is enough."""
+    """Adds up file sizes up to a limit."""
 
     def __init__(self, enough: int) -> None:
         self.total = 0

@@ -211,8 +211,8 @@ def _number(cell: Optional[str]) -> Optional[float]:
 def read_topology(text: str, gpus: int) -> Optional[List[Tuple[int, int]]]:
     """Parse socket and PCIe group of each GPU from the matrix of ``nvidia-smi topo -m``.
 
-    For two GPUs joined by NVLink the matrix has only that and not their PCIe groups, so each
-    such GPU is a group of its own and the socket comes from the NUMA column.
+    For two GPUs joined by NVLink, the matrix contains only the link and not their PCIe groups. So
+    each such GPU is a separate group, and the socket comes from the NUMA column.
     """
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
     rows = [line.split() for line in plain.splitlines() if re.match(r"\s*GPU\d+\s", line)]

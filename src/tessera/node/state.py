@@ -1,8 +1,8 @@
-"""A run in one file that is written in place: a few notes, its status in two slots, its spec.
+"""A run in one file that is written in place: notes, the status in two slots, and the spec.
 
 A status goes into the slot that does not hold the newest one, with a number and a checksum. So a
-reader finds the old or the new status and never half of one, even after a kill or a power
-failure. No name changes and nothing is allocated after the first write: an end can be recorded,
+reader gets the old or the new status, never a partial one, even after a kill or a power failure.
+After the first write, no name changes and no space is allocated: the end of a run can be recorded,
 and a lease renewed, on a full disk. One writer at a time: the holder of the lock on the ``go``
 file, or, before it exists, of the lock on this file.
 
@@ -59,7 +59,7 @@ def load(path: str) -> Loaded:
 def begin(descriptor: int, content: bytes, spec: bytes, versions: List[str]) -> None:
     """Write size and spec of a locked file, and then its first status.
 
-    A kill meanwhile leaves either no status, and the run is prepared again, or all.
+    After a kill meanwhile, either no status exists, and the run is prepared again, or all of it.
     """
     noted = b"".join(f"{version}\n".encode("ascii") for version in versions[:MOST_VERSIONS])
     head = lease_text(0.0).ljust(_VERSIONS_AT, b"\0") + noted

@@ -21,7 +21,7 @@ from tessera.storage import StorageMount, StorageProbe
 
 PROBE_SECONDS = 5.0
 AT_ONCE = 32
-"""Most sources that a probe looks at together, each in a process of its own."""
+"""Maximum number of sources that a probe checks concurrently, each in a separate process."""
 LOCKS_DIR = "storage-probes"
 _OF_RUNS = ".run"
 NOT_USABLE = "storage-not-usable"
@@ -43,7 +43,7 @@ _PROBLEMS = {
 
 
 class _Asked(NamedTuple):
-    """A process that looks at one directory, and the descriptor of its result."""
+    """A process that checks one directory, and the descriptor of its result."""
 
     source: str
     path: str
@@ -52,9 +52,9 @@ class _Asked(NamedTuple):
 
 
 def probe(root: str, sources: Sequence[str], seconds: float = PROBE_SECONDS) -> List[StorageProbe]:
-    """Look at sources, each in a process of its own: a server of NFS may not respond for hours.
+    """Check sources, each in a separate process, since an NFS server may not respond for hours.
 
-    A process that hangs holds a lock, so that no second one looks at the same source.
+    A hanging process holds a lock, so that no second one checks the same source.
 
     Args:
         root: the node's directory ``~/.tessera``.
@@ -108,7 +108,7 @@ def _plain(text: str) -> str:
 
 
 def _ask(root: str, source: str, path: str, lock: str, until: float = 0.0) -> Optional[_Asked]:
-    """Fork a process that looks at a path; None if an earlier one does after ``until``."""
+    """Fork a process that checks a path; return None if an earlier one still runs at ``until``."""
     held = system.lock_by(lock, until)
     if held < 0:
         return None

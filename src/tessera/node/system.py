@@ -193,7 +193,7 @@ def write_new(path: str, content: bytes) -> None:
 
 
 def replace_file(path: str, content: bytes, *, durable: bool = False, mode: int = 0o600) -> None:
-    """Replace a file atomically: a reader sees the old or the new one, never half.
+    """Replace a file atomically: a reader gets the old or the new content.
 
     Args:
         path: the file.
@@ -299,7 +299,7 @@ def start_ticks(pid: int) -> Optional[int]:
 def children() -> Optional[Set[int]]:
     """Return the children of this one-thread process; None if the kernel does not list them.
 
-    One small file, where ``descendants`` reads one for each process of the machine.
+    It reads one small file; ``descendants`` reads a file for each process of the machine.
     """
     path = f"/proc/self/task/{os.getpid()}/children"
     if not os.path.exists(path):
@@ -308,7 +308,7 @@ def children() -> Optional[Set[int]]:
 
 
 def descendants(roots: Set[int], table: Optional[List[Process]] = None) -> List[Process]:
-    """Return all live processes below ``roots``, the roots themselves left out."""
+    """Return all live processes below ``roots``, without the roots."""
     children: Dict[int, List[Process]] = {}
     for found in processes() if table is None else table:
         children.setdefault(found.ppid, []).append(found)
@@ -372,7 +372,7 @@ def lock_by(path: str, end: float) -> int:
 
 
 def default_signals() -> None:
-    """Set the signal handling that a shell would give a job: Python ignores some signals."""
+    """Restore the default signal handling for a job, since Python ignores some signals."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):

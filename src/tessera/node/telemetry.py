@@ -1,7 +1,7 @@
 """Load of a node and its devices.
 
-For a GPU it comes from the driver. For a declared device it is the processor time of its runs,
-as a share of the processors that belong to it.
+The load of a GPU comes from the driver. The load of a declared device is the processor time of its
+runs, as a share of its processors.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def sample(root: str) -> Json:
 
 
 def _gpus(root: str) -> List[Json]:
-    """Return the load of the GPUs; none while the driver hangs or another read lasts."""
+    """Return the load of the GPUs; empty while the driver hangs or another read is in progress."""
     try:
         answer = driver.read(root, in_detail=False) if driver.has_driver() else None
     except (driver.DriverHungError, driver.DriverBusyError):

@@ -76,7 +76,7 @@ def _append(path: str, data: str) -> int:
 
 
 def _complete(path: str, sha256: str) -> Json:
-    """Verify an upload and move it to its path; two members with one archive may race here."""
+    """Verify an upload and move it to its path; two members with the same archive may race."""
     digest = hashlib.sha256()
     try:
         with open(path + ".part", "rb") as file:

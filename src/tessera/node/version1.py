@@ -1,4 +1,4 @@
-"""Run directories of version 1 of this code: read, written and ended as it did.
+"""Run directories of version 1 of this code, with its formats for reads and writes.
 
 They have a file each for the spec, the state, the reserved space for it, the lease, the lock of
 the preparation, and the versions of the code in use.

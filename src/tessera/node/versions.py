@@ -1,8 +1,9 @@
-"""Versions of this code on the node: unused ones are removed.
+"""Removal of unused versions of this code on the node.
 
 A version is in use while a session or runner executes it, and while a run that has not ended was
-prepared or started by it: jobs import from it, containers mount it. Homes may be shared
-between machines, so processes alone do not prove it; runs do, each in its directory.
+prepared or started by it: jobs import from it, containers mount it. Home directories may be shared
+between machines, so processes alone are not sufficient evidence; each run records its version in
+its directory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Visible and hidden paths of a node for a run, besides its own directories.
 
 Hidden are the runner's directory and the home of its account, and paths that admins and the node's
-owner have declared: directories for checkpoints, and others. A path declared as visible
-inside of a hidden directory is seen.
+owner have declared: directories for checkpoints, and others. A path declared as visible inside a
+hidden directory is visible.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class View(NamedTuple):
 
 
 def view_of(root: str, spec: RunSpec, *, with_system: bool) -> View:
-    """Return the part of the node that a run sees.
+    """Return the visible part of the node for a run.
 
     Args:
         root: the node's directory ``~/.tessera``.
         spec: spec of the run.
-        with_system: whether it sees the system's directories, as in a sandbox.
+        with_system: whether it includes the system's directories, as in a sandbox.
 
     Raises:
         ProtocolError: a visible path is in the runner's directory, a storage is missing or

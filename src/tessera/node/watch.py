@@ -47,7 +47,7 @@ class Watch:
             self._emit = emit
 
     def tick(self, now: float) -> None:
-        """Check every live run at intervals, and at once one whose file of reports has grown.
+        """Check every live run at intervals; check a run at once if its file of reports has grown.
 
         Runner and log writer announce everything else. Only runs of earlier versions have such
         a file.
@@ -61,7 +61,7 @@ class Watch:
                 self.look(run, now)
 
     def told(self, status: RunStatus) -> None:
-        """Follow a run after a reply with its status; an end is reported by an event as well."""
+        """Follow a run after a reply with its status; its end is also reported by an event."""
         if status.phase not in LIVE:
             return
         self._ended.discard(status.run_id)

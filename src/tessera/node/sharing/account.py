@@ -2,8 +2,8 @@
 
 Each step of the holder pays in a part of its allowed slowdown; each delay against the baseline is
 withdrawn. The delay over any span is therefore at most the payments of the span, plus the
-reserve, plus the amount by which the newest close came too late: by arithmetic, whatever the
-guest and the device do.
+reserve, plus the amount by which the newest close came too late: independently of the behaviour of
+guest and device.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BASELINE_STEPS = 48
 LONGEST_STEP = 4.0
 """A step counts as at most this multiple of the baseline, or a checkpoint would close the gate."""
 PAID_IN = 0.8
-"""Part of the slowdown that is paid in; the rest covers delays that nobody can measure."""
+"""Part of the slowdown that is paid in; the rest covers delays that cannot be measured."""
 _RESERVE_SECONDS = 4.0
 _RESERVE_STEPS = 60
 
@@ -71,7 +71,7 @@ def observe(account: DelayAccount, seconds: float, gate: Gate, slowdown: float) 
 
 
 def clipped(seconds: float, baseline: float) -> float:
-    """Return the seconds that count of a step."""
+    """Return the counted seconds of a step."""
     return min(seconds, LONGEST_STEP * baseline)
 
 

@@ -1,4 +1,4 @@
-"""Bounds of guests: decisions of the coordinator; they expire, so a dead one closes the gate."""
+"""Bounds of guests: decisions of the coordinator, which expire. So the gate closes if it dies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_MEMORY = 1 << 50
 
 
 class Bound(NamedTuple):
-    """What a guest may use.
+    """The allowed use of a device by a guest.
 
     Attributes:
         number: counts the bounds of a guest; the highest number is the valid one.
@@ -55,7 +55,7 @@ def newest(known: Optional[Bound], found: Optional[Bound]) -> Optional[Bound]:
 
 
 def compute_at(bound: Optional[Bound], now: float) -> float:
-    """Return the compute that holds now: 0 without a bound, and 0 after its expiry.
+    """Return the current compute: 0 without a bound, and 0 after its expiry.
 
     A bound that ends later than any coordinator could have written counts as expired.
     """
@@ -65,7 +65,7 @@ def compute_at(bound: Optional[Bound], now: float) -> float:
 
 
 def must_freeze(bound: Optional[Bound], now: float) -> bool:
-    """Whether the guest's runner freezes it, since nobody renews its bound."""
+    """Return whether the guest's runner must freeze it, since its bound was not renewed."""
     return bound is None or now >= bound.until + FREEZE_AFTER_SECONDS
 
 

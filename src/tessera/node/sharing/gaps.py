@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple, Optional, Tuple
 
 GUARD = 1.25
-"""A module is expected to take up to this multiple of its longest time."""
+"""Assumed maximum duration of a module, as a multiple of its longest time."""
 SLICE_SECONDS = 0.0005
-"""A waiting guest reads the phase byte this often."""
+"""Interval at which a waiting guest reads the phase byte."""
 _GAPS = 20
 _LEAST_GAPS = 5
 

@@ -2,8 +2,8 @@
 
 The law limits the holder to its slowdown by the ``account``. Inside that limit, ``compute`` is
 the delay that a guest may cause in a second, so that the loss of the holder is about right from
-the first opening on, and corrections are only needed where guests cost more or less than their
-own working time. The gate also closes to measure the baseline again.
+the first opening on. Corrections are needed only if guests cost more or less than their own
+working time. The gate also closes to measure the baseline again.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def _closed(state: State, now: float, rule: LawRule, limits: Limits) -> State:
 def _after_overdraft(state: State, now: float, limits: Limits) -> Tuple[State, LawRule]:
     """Halve compute if guests are the cause; count overdrafts that the least compute cannot cure.
 
-    Late steps of the holder itself overdraw the account, too: that closes the gate and no more.
+    Late steps of the holder itself also overdraw the account; they only close the gate.
     """
     loss, error = _loss(state.window, state.account)
     if loss - error <= limits.slowdown:
@@ -303,7 +303,8 @@ def _loss(window: Sequence[float], account: DelayAccount) -> Tuple[float, float]
 def _error(window: Sequence[float], account: DelayAccount) -> float:
     """Return the standard error of the difference of the means of open and closed steps.
 
-    A few open steps may lack the rare late ones, so their scatter is at least that of the closed.
+    A few open steps may lack rare late steps, so their scatter counts as at least that of the
+    closed steps.
     """
     scatter = max(stdev(window), account.scatter)
     return scatter * math.sqrt(1 / len(window) + 1 / len(account.closed))

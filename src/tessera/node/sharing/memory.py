@@ -13,7 +13,7 @@ _FIRST_RISE_SECONDS = 60.0
 
 
 class Action(enum.Enum):
-    """What a bound requires of the guest."""
+    """The action that a bound requires of the guest."""
 
     KEEP = "keep"  # the bound stays or rises
     SHRINK = "shrink"
@@ -124,7 +124,7 @@ def divided(available: int, floors: Sequence[int]) -> List[int]:
         floors: floors of the guests by slot, in bytes.
 
     Returns:
-        Bytes by slot. Where the floors do not fit, guests of high slots get 0 and must leave.
+        Bytes by slot. If the floors do not fit, guests of high slots get 0 and must leave.
     """
     staying = len(floors)
     while staying and sum(floors[:staying]) > available:
