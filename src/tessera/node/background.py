@@ -86,7 +86,7 @@ def outcome(work: Callable[[], Json]) -> Json:
         return {"ok": False, "error": error.to_json()}
     except OSError as error:
         return {"ok": False, "error": runs.disk_error(error).to_json()}
-    except Exception as error:  # a mistake of ours must not take the session down
+    except Exception as error:  # a bug must not end the session
         where = traceback.extract_tb(error.__traceback__)[-1]
         message = f"{type(error).__name__} at {os.path.basename(where.filename)}:{where.lineno}"
         return {"ok": False, "error": ProtocolError("internal", message).to_json()}

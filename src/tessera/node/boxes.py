@@ -163,7 +163,7 @@ class Sandbox:
         try:
             self._channel.send(bytes([number]), socket.MSG_NOSIGNAL)
         except OSError:
-            pass  # it has just ended, or does not answer: SIGKILL is sent to its processes, too
+            pass  # it has just ended, or does not respond: SIGKILL is also sent to its processes
 
     def end(self) -> Optional[Report]:
         """Return the end of the job's first process; None if it was not reported."""

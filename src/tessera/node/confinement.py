@@ -123,7 +123,7 @@ def level_for(root: str, spec: RunSpec) -> str:
     if spec.uid is not None and (spec.uid < LEAST_UID or spec.uid in RESERVED_UIDS):
         raise ProtocolError("bad-uid", f"{spec.uid} is not the user id of a tenant", protocol.NODE)
     levels = tuple(level for level in PLAIN_LEVELS if level != USER or spec.uid is not None)
-    # Without a sandbox, a storage has no mount point, and nothing makes it read-only.
+    # Without a sandbox, a storage has no mount point and cannot be read-only.
     least = NAMESPACE if spec.storage and spec.isolation == NONE else spec.isolation
     try:
         declaration(root)

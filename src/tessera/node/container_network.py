@@ -50,7 +50,7 @@ def create(ref: ContainerRef, ports: Sequence[int]) -> None:
     image = holder_image(ref.socket)
     path = f"/containers/create?name={ref.network}"
     status, body = engine.call(ref.socket, "POST", path, body=_config(ref, image, ports))
-    # Docker returns 409 where the name is taken, and Podman 500.
+    # If the name is in use, Docker returns 409 and Podman 500.
     holder = ContainerRef(name=ref.network, socket=ref.socket)
     if status != 201 and engine.owner(holder) != ref.name:
         raise EngineError(engine.message_of(status, body), status)
@@ -83,7 +83,7 @@ def close_network(ref: ContainerRef) -> None:
         try:
             engine.remove(holder)
         except EngineError:
-            pass  # Podman: it goes with the run
+            pass  # Podman: it is removed with the run
 
 
 def _config(ref: ContainerRef, image: str, ports: Sequence[int]) -> Json:

@@ -38,7 +38,7 @@ class Position:
         """Store a position; ``pumped`` is the count of bytes piped before it."""
         slot = 1 if self._numbers[_NOTED] == 0 else 3 - self._numbers[_NOTED]
         if len(position) > _SLOT:
-            return  # the engine has sent a time of a strange length
+            return  # the engine has sent a time of another length
         self._whole[slot * _SLOT : slot * _SLOT + len(position)] = position
         self._numbers[_PUMPED + slot - 1] = pumped
         self._numbers[_SIZE + slot - 1] = len(position)
@@ -216,7 +216,7 @@ class Successor:
             else:
                 self._finish(plain=plain)
         except EngineError as error:
-            self.is_done = error.status == 404  # else the engine is away for now
+            self.is_done = error.status == 404  # otherwise the engine is unreachable now
 
     def _finish(self, *, plain: bool) -> None:
         if not plain:

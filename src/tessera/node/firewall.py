@@ -134,7 +134,7 @@ def _iptables_script(rules: Rules) -> str:
             f"iptables-restore {_WAIT} <<'RULES'",
             *_iptables(rules, 4),
             "RULES",
-            # A kernel without IPv6 refuses its table, and then there is nothing to filter.
+            # A kernel without IPv6 refuses its table, and does not need a filter.
             "if grep -qv ' lo$' /proc/net/if_inet6 2>/dev/null"
             f" || ip6tables {_WAIT} -L >/dev/null 2>&1",
             f"then ip6tables-restore {_WAIT} <<'RULES'",
@@ -154,7 +154,7 @@ def _iptables(rules: Rules, version: int) -> List[str]:
     lines += ["-A INPUT -i lo -j ACCEPT", f"-A INPUT {new}", f"-A INPUT -p {icmp} -j ACCEPT"]
     lines += [f"-A INPUT -p tcp --dport {port} -j ACCEPT" for port in rules.ports]
     lines += ["-A OUTPUT -o lo -j ACCEPT", f"-A OUTPUT {new}"]
-    if version == 6:  # neighbours are found by it
+    if version == 6:  # needed for neighbour discovery
         lines.append("-A OUTPUT -p ipv6-icmp -j ACCEPT")
     for address in _of(version, rules.resolvers):
         for kind in ("udp", "tcp"):

@@ -276,7 +276,7 @@ class Helper:
         signal.signal(signal.SIGALRM, _end_measurement)
         try:
             size = sizes.size_of([f"/proc/self/fd/{top}/." for top in tops], enough)
-        except (OSError, RecursionError):  # too deep or too many, as no honest job's are
+        except (OSError, RecursionError):  # too deep or too many, which only a hostile job creates
             size = enough + 1
         line.sendall(json.dumps({"size": size}).encode("ascii") + b"\n")
 

@@ -166,7 +166,7 @@ class LogProcess(Sink):
             writer = Writer(self._run, self._spec, self._output, channel, lock, inbox=self._inbox)
             writer.supply(self._position, read=self._read)
             writer.write(note)
-        except BaseException:  # the one place that sees it: the runner starts another writer
+        except BaseException:  # reported only here: the runner starts another writer
             runs.note_error(self._run)
         os._exit(0)
 
@@ -235,7 +235,7 @@ class LogProcess(Sink):
         deadline = time.monotonic() + KILL_SECONDS
         while self._pid and system.start_ticks(self._pid) == self._born:
             if time.monotonic() > deadline:
-                return False  # in the kernel's hands: a disk that does not answer
+                return False  # blocked in the kernel by a disk that does not respond
             system.kill_quietly(self._pid, signal.SIGKILL)
             time.sleep(0.002)
         return True

@@ -222,7 +222,7 @@ def serve(store: Store, channel: socket.socket, journal: Journal, position: Posi
             writer = Writer(run, spec, output, channel, lock, inbox=inbox)
             writer.supply(position if spec.container is not None else None, read=0)
             writer.write("")
-        except BaseException:  # the one place that sees it: the runner starts another writer
+        except BaseException:  # reported only here: the runner starts another writer
             runs.note_error(run)
             return
 

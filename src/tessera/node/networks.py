@@ -239,7 +239,8 @@ def _become_connector(
         for descriptor in (ready, *spaces):
             os.set_inheritable(descriptor, True)
         if os.getuid() == 0:
-            # With --enable-sandbox it unmounts all, and shared mounts would go from the node, too.
+            # With --enable-sandbox, it unmounts all, which would also unmount shared mounts of the
+            # node.
             kernel.unshare(kernel.CLONE_NEWNS)
             kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
         path = system.which(CONNECTOR, _places())

@@ -134,7 +134,7 @@ class NvmlReader(Reader):
         try:
             return self._with_facts(gpu, handle, in_detail=in_detail)
         except nvml.NVMLError as error:
-            # It has a name and no facts: it was lost, or failed, after it had been listed.
+            # Only its name is known: it was lost, or failed, after the listing.
             return gpu._replace(health=Health(fault=self._faults()[error.value]))
 
     def _with_facts(self, gpu: Gpu, handle: Any, *, in_detail: bool) -> Gpu:

@@ -83,7 +83,7 @@ def _given(place: int, receiver: Receiver) -> Optional[int]:
     except PermissionError:
         if found.st_uid in receiver.owners:
             raise
-        return None  # of a file system that trusts no root: nothing can be given in there
+        return None  # on a file system that does not trust root: ownership cannot change there
     finally:
         os.close(place)
 

@@ -277,7 +277,7 @@ class ProcessPayload(Payload):
             return sizes.size_of(directories, enough)
         try:
             return helped.size_of(directories, enough, self._spec.uid)
-        except OSError as error:  # the helper has ended; another one is asked the next time
+        except OSError as error:  # the helper has ended; the next call starts another one
             raise sizes.NotMeasuredError(f"{error}") from None
 
     # -- end -------------------------------------------------------------------------------------
@@ -371,7 +371,7 @@ class ProcessPayload(Payload):
 
     def clean_up(self) -> None:
         """Kill the remaining descendants of the main process."""
-        helped.close()  # or one that this process has started would never end
+        helped.close()  # otherwise a helper started by this process would never end
         deadline = time.monotonic() + LEFTOVER_SECONDS
         while self._reap():
             left = self._left()
@@ -380,7 +380,9 @@ class ProcessPayload(Payload):
             if left == {self._connection.connector}:
                 break  # no process of the job is left, so no wait for the network is needed
             if time.monotonic() > deadline:
-                self.warnings.append("processes-left")  # in the kernel's hands, beyond SIGKILL
+                self.warnings.append(
+                    "processes-left"
+                )  # blocked in the kernel, where SIGKILL has no effect
                 break
             time.sleep(0.002)
 

@@ -211,7 +211,7 @@ def _serve(
         try:
             runner = Runner(run, running, bundle, partner, wakes)
             runner.supervise()
-        except BaseException:  # the one place that sees it: the state is settled by the session
+        except BaseException:  # reported only here: the session settles the state
             runs.note_error(run)
             return
         os.close(lock)

@@ -286,7 +286,7 @@ class _Publisher:
         try:
             outside, _ = listener.accept()
         except OSError:
-            return  # it has gone again
+            return  # the connection has already ended
         inside = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         link = _Link(outside, inside)
         port = listener.getsockname()[1]
@@ -322,7 +322,7 @@ class _Publisher:
             self._watch(side.fileno(), events)
 
     def _watch(self, descriptor: int, events: int) -> None:
-        # With no event to wait for, epoll would still report the end of a connection for ever.
+        # Without events to wait for, epoll would report the end of a connection repeatedly.
         known = self._events.pop(descriptor, 0)
         if known and not events:
             self._poll.unregister(descriptor)

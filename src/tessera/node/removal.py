@@ -133,7 +133,7 @@ class _Removal:
         is_progress = True
         while is_progress and time.monotonic() < self._deadline:
             names = _names(self._top)
-            # All are tried: one that cannot be removed must not block the others.
+            # All entries are tried: one that cannot be removed must not block the others.
             is_progress = sum(map(self._remove, names)) > 0
 
     def _remove(self, name: str) -> bool:

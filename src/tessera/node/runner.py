@@ -320,7 +320,9 @@ class Runner:
         """
         if reported is not None:
             age = age_of_end(reported, self._started, system.boot_clock())
-            return time.time() - age  # read after it: a pause in between never gives an early end
+            return (
+                time.time() - age
+            )  # read afterwards, so that a pause in between does not result in an early end
         now = time.time()
         looked, at = self._looked
         if system.boot_clock() - looked < FROZEN_SECONDS:

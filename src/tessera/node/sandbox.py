@@ -93,7 +93,7 @@ def _first_process(
         os.write(channel, f"{NETWORK}\n".encode("ascii"))
     build(plan, own, stage)
     if plan.own_network and os.read(channel, 1) != GO_ON:
-        return  # while the runner opens the network, this process must be one that it may open
+        return  # while the runner opens the network, it needs access to this process
     stage.begin("identity")
     _become(plan, own)
     order = os.read(channel, 1)
@@ -111,7 +111,7 @@ def _first_process(
 def _become(plan: Plan, own: Tuple[int, int]) -> None:
     """Become the job's user permanently, without any capability."""
     if plan.uid is None:
-        kernel.unshare(kernel.CLONE_NEWUSER)  # its owner has none over the mounts created above
+        kernel.unshare(kernel.CLONE_NEWUSER)  # its owner has no rights on the mounts created above
         kernel.map_identity(own[0], 0, own[1], 0)
         kernel.drop_capability_bounds()
     else:
@@ -194,7 +194,7 @@ def _serve(job: int, channel: int, wake: int) -> None:
     while True:
         status = _reap(job)
         if status is not None:
-            # The runner may be frozen and read this late, so the time goes with it.
+            # The runner may be suspended and read this late, so the message contains the time.
             at = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
             os.write(channel, b"exit %d %d\n" % (status, at))
             os._exit(0)
@@ -204,7 +204,7 @@ def _serve(job: int, channel: int, wake: int) -> None:
                 continue
             numbers = os.read(channel, 64)
             if not numbers:
-                os._exit(0)  # the runner has ended: the kernel ends all that is left in here
+                os._exit(0)  # the runner has ended: the kernel ends all remaining processes
             for number in numbers:
                 _signal(job, number)
 

@@ -38,7 +38,7 @@ LONGEST_UNSWEPT_SECONDS = 15.0
 TRASH_SECONDS = 20.0
 """Limit of one child that empties the trash; another one continues."""
 WHOLE_SWEEP_SECONDS = 3600.0
-HIGH_WATER = 8 << 20  # bytes that wait to be read; nothing more is answered until they are
+HIGH_WATER = 8 << 20  # maximum unread bytes; above it, requests wait
 Handler = Callable[[], None]
 
 
@@ -61,8 +61,8 @@ class Server:
         self._overlong = False
         self._outgoing: Deque[Union[bytes, memoryview]] = deque()
         self._outgoing_bytes = 0
-        self._stuck = False  # the target is full; it is waited for
-        self._paused = False  # too much waits to be read; the source is not listened to
+        self._stuck = False  # the target is full: wait until it is writable
+        self._paused = False  # too many unread bytes: the source is not read
         self._changed: Dict[str, None] = {}
         self._open = True
         self._sweep_at: Optional[float] = None
@@ -116,7 +116,7 @@ class Server:
         timeout = max(0.0, min(due) - self.now()) * 1000 if due else None
         for descriptor, events in self._poll.poll(timeout):
             if descriptor == self._source and not events & select.POLLIN:
-                self._open = False  # hung up, with nothing left to read
+                self._open = False  # hung up, and all input was read
             elif descriptor == self._target:
                 self._flush()
             elif descriptor in self._readers:

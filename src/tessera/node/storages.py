@@ -199,7 +199,7 @@ def binds_of(root: str, spec: RunSpec, seconds: float = PROBE_SECONDS) -> List[B
     }
     until = time.monotonic() + seconds
     asked = [
-        # A lock apart from that of probes: these would find it locked and report a fault.
+        # A separate lock: probes would find their own lock in use and report a fault.
         _ask(root, source, path, _lock_of(root, source) + _OF_RUNS, until)
         for source, path in paths.items()
         if path

@@ -405,11 +405,11 @@ def _notify_one(path: str, run_id: str) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
-        remove_quietly(path)  # without a reader: its server is gone
+        remove_quietly(path)  # without a reader: its server has ended
         return
     try:
         os.write(descriptor, run_id.encode("ascii") + b"\n")
     except OSError:
-        pass  # full: the server has enough to look at, and looks at everything then
+        pass  # full: the server checks all runs then
     finally:
         os.close(descriptor)

@@ -88,7 +88,7 @@ def of_container(run: Run, spec: RunSpec) -> ContainerView:
     view = view_of(run.store.root, spec, with_system=False)
     covers = [*view.covers]
     if spec.host_ipc:
-        # It sees the node's shared memory, and the secrets of other runs are there.
+        # It has access to the node's shared memory, which contains the secrets of other runs.
         covers.append(os.path.dirname(run.store.secrets_in_memory()))
     return ContainerView(
         binds=[

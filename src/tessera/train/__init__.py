@@ -1,4 +1,4 @@
-"""In-job library: reports to Tessera, notices and settings; no effect outside a job.
+"""In-job library: reports to Tessera, notices and settings. Outside a job, it has no effect.
 
 `LogicalWorkers`, `Feed`, `AdaptiveBatch` and `Hybrid` need PyTorch, which is imported on their
 first use.

@@ -2,8 +2,9 @@
 
 A checkpoint is a directory ``step-<twelve digits>`` with the state and a manifest with
 size and SHA-256; the same step again is ``step-<twelve digits>-1``. It is written under a
-temporary name, made durable and then renamed, so that after a kill or on a full disk no
-partial one has that name. One whose hash does not match is skipped for the one before it.
+temporary name, made durable and then renamed, so that after a kill or on a full disk, no partial
+checkpoint has this name. If the hash of a checkpoint does not match, the previous checkpoint is
+used.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class CheckpointStore:
                 shutil.rmtree(os.path.join(self.directory, name), ignore_errors=True)
 
     def _prune(self, saved: str) -> None:
-        """Delete old checkpoints but never ``saved``, even with broken ones of later steps."""
+        """Delete old checkpoints, except ``saved``, even if damaged ones of later steps exist."""
         broken = {path for path, _ in self.broken}
         others = [path for path in self._newest_first() if path != saved]
         whole = [path for path in others if path not in broken]
@@ -207,7 +208,7 @@ def _sync_directory(path: str) -> None:
 
 
 def _lives(pid: int) -> bool:
-    """Return whether the writer may still run: a pid of this machine, not this process."""
+    """Return whether the writer may still run: its process ID exists and is not this process."""
     if pid == os.getpid():
         return False
     try:
@@ -297,7 +298,7 @@ def checkpoint(state: Any, *, step: int) -> bool:
     """Save the state of the training after step ``step``; returns whether it was written.
 
     The state is built of mappings, lists, numbers, text, bytes, NumPy arrays and torch tensors.
-    It is written whole or not at all; of several processes only the first writes.
+    The write is atomic; only the first of several processes writes.
 
     Raises:
         StateError: the state has another value.

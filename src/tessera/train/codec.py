@@ -1,9 +1,9 @@
 """Serialization of states: equal states give equal bytes on every machine.
 
 A state is built of mappings, lists, tuples, JSON values, ``bytes``, NumPy arrays and torch
-tensors, nested at will. It is written as a line of JSON (the tree) and the raw contents of the
-arrays behind it, without pickle: reading a file executes nothing in it, and equal states
-have equal hashes.
+tensors, nested at will. It is written as a line of JSON (the tree), followed by the raw contents
+of the arrays, without pickle: reading a file does not execute code in it, and equal states have
+equal hashes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def write_state(state: Any, file: BinaryIO) -> None:
 
 
 def read_state(file: BinaryIO) -> Any:
-    """Read a state; torch tensors come back on the CPU.
+    """Read a state; torch tensors are on the CPU.
 
     Raises:
         StateError: the file is not a state, is truncated or has an array that is unsupported here.

@@ -2,7 +2,7 @@
 
 Two files, each a JSON object that its one writer replaces as a whole (renames into place):
 
-``$TESSERA_JOB_CONTROL``, by the node's runner, when the job is to leave
+``$TESSERA_JOB_CONTROL``, by the node's runner, with a notice to leave
     ``notice``: reason (``preempted``, ``resize``, ``timeout`` ...); never withdrawn. A file that
     cannot be read is a notice too. ``grace_seconds``, ``at``: the grace period, and its start.
 
@@ -16,9 +16,8 @@ Two files, each a JSON object that its one writer replaces as a whole (renames i
     and one with one on the second; ``[[2, 2]]`` two processes (executors) on one member.
 
 The first file may have these four as well, as defaults for the second. A value
-out of range counts as missing. Settings are applied between two steps, by all processes at once;
-of several the first process reads them. A layout for another number of processes than are running
-is for the next start.
+out of range counts as missing. The first process reads the settings; all processes apply them
+between the same two steps. A layout for another number of processes applies at the next start.
 
 Values known at the start of an attempt may be in its environment: ``TESSERA_JOB_LAYOUT`` (JSON as
 above; the file's layout wins), ``TESSERA_JOB_LOGICAL_WORKERS`` (a number) and
@@ -68,7 +67,7 @@ class _File:
         """The last content; False if it was not JSON."""
 
     def look(self, path: str) -> bool:
-        """Read the file if it has changed; returns whether it had."""
+        """Read the file if it has changed; return whether it had changed."""
         try:
             found = os.stat(path)
             stamp: Optional[_Stamp] = (found.st_ino, found.st_mtime_ns, found.st_size)

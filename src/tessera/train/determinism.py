@@ -87,11 +87,11 @@ def _refusal(found: List[str]) -> str:
 
 
 def obstacles(model: Any) -> List[str]:
-    """Return why the model's bits may differ between device types; empty if they do not.
+    """Return the reasons why results may differ between device types; empty if they are equal.
 
     Kernels that vendors tune for each device (convolutions, recurrent layers, batch
-    normalisation, on GPUs also matrix products) choose their algorithm by it. Processors differ by
-    their vector units unless their libraries are limited to the common ones.
+    normalisation, on GPUs also matrix products) depend on the device. Processors differ by their
+    vector units, unless their libraries are limited to common ones.
     """
     found = []
     is_cuda = any(parameter.is_cuda for parameter in model.parameters())

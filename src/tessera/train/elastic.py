@@ -1,4 +1,4 @@
-"""Base of elastic training: steps, checkpoints, leaving, waiting, and reports.
+"""Base of elastic training: steps, checkpoints, notices, pauses, and reports.
 
 Needs PyTorch.
 """
@@ -40,7 +40,7 @@ class Turns(ABC):
         """Save a checkpoint at this step; to be called by all processes."""
 
     def _open(self) -> None:
-        """Start loading batches from the present step on."""
+        """Start loading batches from the current step on."""
         return
 
     def _between(self) -> None:
@@ -67,7 +67,7 @@ class Turns(ABC):
             wait_for_threads()
 
     def _finish_step(self, began: float) -> float:
-        """Count a step; returns its seconds."""
+        """Count a step; return its duration in seconds."""
         self.done += 1
         self._worked_seconds = time.perf_counter() - began
         return self._worked_seconds

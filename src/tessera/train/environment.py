@@ -10,7 +10,7 @@ from typing import Optional
 
 @dataclass(frozen=True)
 class Job:
-    """The process within its job; outside a job a world of one.
+    """The process within its job; outside a job, a world of one process.
 
     Attributes:
         id, name, attempt: ID, name and attempt of the job; empty outside a job.

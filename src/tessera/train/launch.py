@@ -1,10 +1,11 @@
-"""Starts a training script in one process for each device of this member, or as a layout says.
+"""Starts a training script in one process for each device of this member, or by a layout.
 
     python3 -m tessera.train.launch train.py --steps 1000
 
-Each process finds RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE as torchrun would set them,
-and the index of its device in TESSERA_JOB_PROCESS_DEVICE. With more processes than devices several
-share one (executors). When one fails the others are ended, and its exit code is the launcher's.
+Each process gets RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE as from torchrun,
+and the index of its device in TESSERA_JOB_PROCESS_DEVICE. If there are more processes than
+devices, several share one (executors). If one fails, the launcher ends the others and exits with
+its exit code.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Safe end of processes that train together: no hang and no abort.
 
 A thread of a process group releases the tensors of a collective some time after its end, and
-needs Python's lock for that. DistributedDataParallel, when it is the last to free the group, waits
-for the thread while holding that lock, for ever; an interpreter that ends first is aborted.
+needs Python's lock for that. If DistributedDataParallel is the last to free the group, it waits
+for the thread while it holds this lock, and never ends. If the interpreter ends first, it is
+aborted.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def keep_group(group: Any) -> None:
 def exchange(collective: Callable[..., Any], tensor: Any, **how: Any) -> None:
     """Run a collective in place on a tensor, and track the references of its group's threads.
 
-    They get another tensor of the same memory, whose release is observed.
+    They get another tensor with the same memory, whose release this module observes.
 
     Args:
         collective: a blocking one of `torch.distributed` on a tensor.

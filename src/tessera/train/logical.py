@@ -92,7 +92,7 @@ class LogicalWorkers(Elastic):
         return _whole_numbers(wanted) or reduction.spread(self.workers, self.peers.size)
 
     def _wanted_counts(self, layout: Optional[control.Layout]) -> List[float]:
-        """Return this process's contribution to the layout, place by place; zeros for none.
+        """Return this process's contribution to the layout, entry by entry; zeros for none.
 
         Only the first process contributes, and only layouts that fit.
         """
@@ -134,7 +134,8 @@ class LogicalWorkers(Elastic):
         self.show()
 
     def show(self, worker: int = 0) -> None:
-        """Load one worker's buffers into the model in all processes, to evaluate or export it.
+        """Load the buffers of one worker into the model in all processes, for evaluation or
+        export.
 
         To be called by all processes; `steps` does so for the first worker when it ends. Between
         steps each process has those of the first worker that it holds.

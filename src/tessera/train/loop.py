@@ -29,7 +29,7 @@ class Loop:
         save: returns the state that the next step depends on, for `checkpoint`.
         load: restores the result of `save`.
         every: steps between checkpoints; 0 saves only when the job leaves, and at the end.
-        agree: returns whether any process was asked to leave, given whether this one was; if
+        agree: returns whether any process has a notice to leave, given the state of this one; if
             None, the processes of PyTorch's process group exchange it.
 
     Attributes:
@@ -111,7 +111,7 @@ def _group() -> Any:
 
 
 def _farthest(found: Any) -> Any:
-    """Return the checkpoint of the process that is furthest; nodes may share no directory."""
+    """Return the newest checkpoint of all processes, since nodes may not share a directory."""
     if _group() is None:
         return found
     from tessera.train.peers import newest  # noqa: PLC0415 - PyTorch is there

@@ -18,7 +18,8 @@ _CHOSEN_BY_USERS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_T
 def keep_freed_memory() -> bool:
     """Reuse freed memory in this process, up to tensors of 32 MiB; returns whether it can.
 
-    Nothing is changed where the environment chooses, or with another C library than glibc.
+    It has no effect if environment variables configure malloc, or with a C library other than
+    glibc.
     """
     if any(name in os.environ for name in _CHOSEN_BY_USERS):
         return False

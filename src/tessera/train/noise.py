@@ -2,8 +2,8 @@
 
 Gradients of small batches are the true gradient and noise. The share of noise in a batch's
 gradient determines the gain of a larger batch: statistical efficiency (Pollux, OSDI'21, section
-2.2) and AdaScale's learning rate (Johnson et al., ICML'20) are both functions of it. Pure: numbers
-in, numbers out.
+2.2) and AdaScale's learning rate (Johnson et al., ICML'20) are both functions of it. All functions
+are pure.
 """
 
 from __future__ import annotations

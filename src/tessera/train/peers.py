@@ -57,10 +57,10 @@ class Peers:
         return len(set(self.gather_all(name.encode("utf-8")))) < self.size
 
     def agree(self, numbers: Sequence[float]) -> List[float]:
-        """Return the sums of the numbers of all processes, place by place.
+        """Return the element-wise sums of the numbers of all processes.
 
-        Exact, and so the same for every number of processes, if at most one of them has
-        a number other than 0 at a place.
+        The result is exact, and thus equal for every number of processes, if at most one process
+        has a number other than 0 in each element.
         """
         return list(numbers) if self.size == 1 else _sums(numbers, self._words)
 

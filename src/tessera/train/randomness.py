@@ -28,7 +28,7 @@ def seed_all(*parts: int) -> None:
 def capture() -> Dict[str, Any]:
     """Return the states of Python's, NumPy's, torch's and the current CUDA device's generators.
 
-    Generators of libraries that have not been imported are left out. The result is for `restore`
+    Generators of libraries that are not imported are omitted. The result is for `restore`
     in this process; `portable` converts it for a checkpoint.
     """
     states: Dict[str, Any] = {"python": random.getstate()}

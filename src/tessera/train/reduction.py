@@ -1,7 +1,7 @@
 """Sums over logical workers in a fixed order, independent of their processes.
 
-Floating-point sums depend on their order. Here the order is a binary tree over the logical
-workers ``0 .. n-1`` and nothing else: a node over ``[low, high)`` is the sum of its two halves,
+Floating-point sums depend on their order. Here the order is a binary tree over the logical workers
+``0 .. n-1``: a node over ``[low, high)`` is the sum of its two halves,
 cut at the largest power of two below its width. Processes hold contiguous ranges of workers. Each
 sums the subtrees wholly in its range (its *roots*); a process with all roots finishes the
 tree. So one, two, three or eight processes add the same numbers in the same order (EasyScale,
@@ -41,7 +41,7 @@ def spans(counts: Sequence[int]) -> List[Span]:
 
 
 def halves(span: Span) -> Tuple[Span, Span]:
-    """Return the two parts whose sum a node is."""
+    """Return the two parts of a node."""
     low, high = span
     cut = low + (1 << (high - low - 1).bit_length() - 1)
     return (low, cut), (cut, high)

@@ -333,7 +333,7 @@ def report(
     total_steps: Optional[int] = None,
     **metrics: Any,
 ) -> None:
-    """Report a finished step, at every step: it costs microseconds, and nothing outside a job.
+    """Report a finished step; call it at every step. It takes microseconds.
 
     Args:
         step: number of the step, counted over the whole training.
@@ -377,8 +377,9 @@ def report_event(event: str, **facts: Any) -> None:
     Args:
         event: ``checkpoint``, ``checkpoint-failed``, ``checkpoint-broken``, ``resumed``;
             ``acknowledged`` (reason) after a notice to leave;
-            ``determinism`` (level, refused, obstacles: why D2 is not possible) when training
-            starts, ``layout`` (step, counts: logical workers of each process) then and when they
+            ``determinism`` (level, refused, obstacles: reasons why D2 is not possible) when
+            training starts, ``layout`` (step, counts: logical workers of each process) then and
+            when they
             have moved, ``batch`` (step, batch, accumulation) when it changes.
         facts: fields of the event.
     """

@@ -44,8 +44,8 @@ class Feed:
     """The samples of every logical worker, epoch after epoch, infinite.
 
     The order of each epoch depends only on the seed and the epoch. Step ``k`` gives worker ``v``
-    the ``v``-th of ``workers`` consecutive batches; samples that do not fill a whole step are left
-    out of their epoch. Random draws of the dataset for a sample depend on seed, epoch and
+    the ``v``-th of ``workers`` consecutive batches; samples that do not fill a complete step are
+    omitted from their epoch. Random draws of the dataset for a sample depend on seed, epoch and
     sample only: not on loading processes, the calling process or restarts.
 
     Args:
@@ -100,9 +100,9 @@ class Feed:
         return [(epoch, index) for index in order[first : first + self.batch_size]]
 
     def batches(self, step: int, held: Sequence[int], workers: int) -> Iterator[Any]:
-        """Yield a process's batches from a step on: per step, one for each worker it holds.
+        """Yield the batches of a process from a step on: one for each held worker per step.
 
-        It uses no random generator of this process.
+        It does not use random generators of this process.
         """
         loader = DataLoader(
             _Seeded(self._dataset, self._seed if self._draws else None),

@@ -27,7 +27,7 @@ class Gate(enum.Enum):
 
     OPEN = "open"
     CLOSED = "closed"
-    SETTLING = "settling"  # the gate moved during the step: it is charged and nothing else
+    SETTLING = "settling"  # the gate moved during the step, which is only charged
 
 
 class DelayAccount(NamedTuple):

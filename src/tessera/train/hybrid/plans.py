@@ -39,7 +39,7 @@ class Stage:
     """A contiguous part of the layers and its devices.
 
     Attributes:
-        first, last: its layers, ``first`` up to, without, ``last``.
+        first, last: its layers from ``first`` up to ``last``, exclusive.
         data: number of replicas (data parallelism).
         tensor: devices of each replica (tensor parallelism).
     """
@@ -235,7 +235,7 @@ class Transfer(NamedTuple):
 
     Attributes:
         source, target: positions of the processes.
-        first, last: samples of the micro-batch, ``first`` up to, without, ``last``.
+        first, last: samples of the micro-batch from ``first`` up to ``last``, exclusive.
     """
 
     source: Place

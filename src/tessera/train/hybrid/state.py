@@ -84,7 +84,7 @@ def merged(parts: List[State]) -> State:
 
 
 def _joined(pieces: List[Any], dimension: Optional[int]) -> Any:
-    """Return the whole of a value whose parts the processes of a replica hold."""
+    """Join the parts of a value that the processes of a replica hold."""
     if dimension is None or len(pieces) == 1:
         return pieces[0]
     return torch.cat(pieces, dimension)

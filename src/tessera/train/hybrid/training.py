@@ -287,7 +287,7 @@ class Hybrid(Turns):
         return total
 
     def _update(self, norm: float) -> None:
-        """Update the parameters; a step whose scaled gradients overflow is left out."""
+        """Update the parameters; a step with overflowing scaled gradients is skipped."""
         if self._scales and not math.isfinite(norm):
             self._scale, self._since_skip = max(1.0, self._scale / 2.0), 0
             return
@@ -359,7 +359,7 @@ class Hybrid(Turns):
         }
 
     def _resume(self) -> None:
-        """Resume from the newest checkpoint of any process; one process of each node looks."""
+        """Resume from the newest checkpoint of any node; one process of each node reads."""
         found = self._saver.load() if job().local_rank == 0 else None
         names = self.peers.gather_all(f"{found[0].step if found else -1}".encode("ascii"))
         steps = [int(name) for name in names]
