@@ -181,7 +181,7 @@ def devices(request: PageRequest, job_id: int) -> HttpResponse:
         "rows": rows,
         "is_over": JobState(job.state) in TERMINAL,
         "is_measured": is_measured,
-        # Some ranks may have no data, others much.
+        # Some ranks may have no data, and others much data.
         "is_table": is_measured or bool(first) or last < curves.total,
         "has_slots": any(not row.device.is_gpu for row in rows),
         "span": SPANS[curves.span_seconds],

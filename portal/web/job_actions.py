@@ -227,7 +227,7 @@ def _acts(request: PageRequest, reason: str) -> dict[str, Callable[[Job], str]]:
         )
         return _("cloned as job %(pk)s") % {"pk": copy.pk} if is_new else ""
 
-    # Read once, and only if something is cloned.
+    # Read once, and only if a job is cloned.
     submit_context = cache(partial(submit_context_for, viewer))
     return {"stop": stop, "hold": hold, "release": release, "clone": clone}
 

@@ -75,7 +75,9 @@ def _reads_back(text: str) -> bool:
     try:
         return isinstance(read_document(text), str)
     except ImportRefusedError:
-        return True  # not by itself; the writer quotes texts that its own parser would refuse
+        return (
+            True  # set explicitly, since the writer quotes texts that its own parser would refuse
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

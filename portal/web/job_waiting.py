@@ -205,7 +205,7 @@ def _change(request: PageRequest, job: Job, form: JobEditForm) -> str:
     seen = form.cleaned_data["seen"]
     if not changes:
         return _("Job %(pk)s not changed: the values are the same.") % {"pk": job.pk}
-    # Sent twice, the second finds the job already changed, and changes nothing.
+    # The second of two identical requests finds the change done, and has no effect.
     return amend_and_report(request, job, changes, seen=seen)
 
 

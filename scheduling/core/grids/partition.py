@@ -96,7 +96,7 @@ class _Table:
         cost = done[None, :] - done[:, None]
         layers = len(work)
         cost[np.tril_indices(layers + 1)] = np.inf  # a stage has at least one layer
-        # Devices are counted in units of the least width: one unit per stage if all are equal.
+        # Devices are counted in units of the smallest width: one unit per stage if all are equal.
         unit = widths[0]
         self._widths = [width // unit for width in widths]
         self._unit = unit

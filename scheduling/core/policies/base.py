@@ -25,10 +25,10 @@ __all__ = [
     "without",
 ]
 
-#: Bounds the time of a call; raises ``TimeoutError`` in it when the time is over.
+#: Limits the time of a call; raises ``TimeoutError`` in it after the limit.
 TimeLimit: TypeAlias = Callable[[], AbstractContextManager[None]]
 
-#: Raises ``IllegalPlanError`` for a plan that its driver cannot carry out.
+#: Raises ``IllegalPlanError`` for a plan that its driver cannot execute.
 PlanCheck: TypeAlias = Callable[[Snapshot, Plan], None]
 
 
@@ -108,7 +108,7 @@ def guarded_plan(
         fault = f"policy {label_of(policy)} returned an illegal plan: {error}"
     except TimeoutError:
         fault = f"policy {label_of(policy)} took too long"
-    except Exception as error:  # one policy's bug must not stop everybody's round
+    except Exception as error:  # a bug of one policy must not stop the round
         fault = f"policy {label_of(policy)} failed with {type(error).__name__}: {error}"
     else:
         return plan, after, None

@@ -134,7 +134,7 @@ class Tiresias:
         here = {str(job.id) for job in snapshot.jobs}
         last = state.get("last", {"at": snapshot.now, "jobs": {}})
         elapsed = snapshot.now - last["at"]
-        # A job that ran has left at some time since then: half of it as an estimate.
+        # A job that ran has left at an unknown time since then; half of the time is the estimate.
         gone = [
             service + devices * elapsed / 2
             for job_id, (service, devices) in last["jobs"].items()

@@ -35,7 +35,7 @@ from scheduling.core.policies.queues.ordered import Fifo, ShortestService, Short
 from scheduling.core.policies.queues.shares import DominantShare, FairShare
 from scheduling.core.policy_interface import Plan, Snapshot
 
-#: None of them takes long, whatever the view.
+#: Policies that are fast for every view.
 FALLBACKS: Final[Mapping[str, type[Policy]]] = MappingProxyType(
     {
         policy.name: policy

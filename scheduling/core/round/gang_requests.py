@@ -49,7 +49,7 @@ def job_of_group(group: str) -> int:
 
 def _by_identity(make: Callable[[K], T]) -> Callable[[K], T]:
     """Cache a function of a frozen value: rounds share values, and a hash takes microseconds."""
-    known: dict[int, tuple[K, T]] = {}  # with the value, or its ID may be reused
+    known: dict[int, tuple[K, T]] = {}  # stored with the value, since its ID may be reused
 
     @wraps(make)
     def find(value: K) -> T:
@@ -397,7 +397,7 @@ def _member(member: MemberDemand) -> Member:
 
 
 def _level(member: MemberDemand) -> str | None:
-    # One instance is on one node anyway.
+    # A single instance is always on one node.
     return None if member.within in (Within.NODE, Within.RACK) else f"within:{member.within.value}"
 
 
@@ -415,7 +415,7 @@ def _share_suffices(demand: Demand, node: NodeFacts) -> bool:
 
 
 def _enough(wanted: float | None, there: float) -> bool:
-    # A node that declares nothing is not asked.
+    # Nodes without declarations are not checked.
     return wanted is None or there <= 0 or wanted <= there
 
 

@@ -60,7 +60,7 @@ def _shaped(member: MemberDemand, part: Part) -> MemberDemand | None:
     if part.n > member.devices:
         return None
     share = part.n / member.devices
-    # Processors and memory go with the devices, or the smaller job would be refused for them.
+    # CPUs and memory shrink with the devices; otherwise the smaller job would be refused for them.
     return replace(
         _on_type(member, part),
         count=1,

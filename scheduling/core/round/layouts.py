@@ -94,7 +94,7 @@ def _spread(workers: int, members: Sequence[Sequence[str]], plan: Threads) -> La
         ]
         if not room:
             return None
-        # The one farthest from its share comes next; the first of several.
+        # The process farthest from its share comes next; in a tie, the first one.
         index = min(room, key=lambda i: (counts[i] / plan.threads[processes[i][1]], i))
         counts[index] += 1
         left -= 1

@@ -171,7 +171,7 @@ def orders_of(view: Snapshot, plan: Plan, waiting: Mapping[int, QueuedJob]) -> O
     if not plan.offer:
         chosen += sorted(plan.allocs.keys() & waiting.keys() - set(chosen))
     asked = {job.id: job.demand for job in view.jobs if job.id in waiting}
-    # An offer leaves it to the cells which of its types a job gets.
+    # For an offer, the cell engine decides which of its types a job gets.
     tried = tuple(
         waiting[job_id]
         if plan.offer and plan.allocs[job_id].devices == asked[job_id].devices
@@ -247,7 +247,7 @@ def _other_executors(job: PolicyJob, alloc: Alloc) -> str:
     if number is None or number == now or now < 1:
         return ""
     if number < now <= job.terms.executors:
-        return ""  # fewer are no faster, or by too little: it would oscillate
+        return ""  # fewer devices are not faster, or too little: the size would oscillate
     return sentence("policy-reprocesses", value=_per_device(number), now=_per_device(now))
 
 

@@ -64,7 +64,7 @@ def place(state: RoundBooks, job: QueuedJob, question: Hashable) -> Reason | Non
     if restriction.reason is not None:
         return restriction.reason
     requests = requests_of(job, state.vcs[job.vc].name)
-    # No preemption for a part of a job whose other parts cannot be placed.
+    # Do not preempt for a part of a job whose other parts cannot be placed.
     reason = never_together(state.engine, requests)
     if reason is None:
         wait: Wait | None = None

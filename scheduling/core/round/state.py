@@ -62,7 +62,7 @@ from scheduling.core.values import (
 )
 from tessera.reasons import ReasonCode
 
-TRIALS: Final = 16  # refusals of a round for which the smallest change is sought
+TRIALS: Final = 16  # maximum refusals of a round for which remedies are searched
 
 # A member of an enumeration is looked up by a call each time, and there are 10,000 jobs.
 _OPPORTUNISTIC: Final = JobClass.OPPORTUNISTIC
@@ -175,7 +175,7 @@ class RoundState:
         """Start ``job``, order victims to leave for it, or write down why it waits."""
         waiting, reason = self.waiting[job.id], self.ports.refusal(job.demand)
         if reason is not None:
-            # Jobs behind it may want fewer ports: it blocks no other job.
+            # Jobs behind it may need fewer ports, so it does not block them.
             self._give_up(waiting)
             self.reasons[job.id] = reason
             return
@@ -271,7 +271,8 @@ class RoundState:
         if not plain:
             waiting = self._uncapped(vc, waiting)
         view = (self.views.plain if plain else self.views.full)(vc, waiting.values())
-        # First in, first out is plain code of ours, and a timer a cost in every round.
+        # First in, first out is built-in code and needs no timer, which would cost time in every
+        # round.
         answer = ask(vc, view, limit=nullcontext if plain else self.limit, make=self.make)
         self.policy_faults[vc.id] = answer.fault
         if answer.fault:
@@ -319,7 +320,7 @@ class RoundState:
         """Resize an elastic job to the largest size that caps allow of its policy's allocation."""
         known = self.snapshot.known.get(job.id)
         if known is None or is_plain(vc := self.vcs[job.vc]):
-            return job  # first in, first out knows gangs alone
+            return job  # first in, first out uses only gangs
         left = self.use.left(job, vc)
         if left is None or left >= job.demand.devices:
             return job

@@ -110,7 +110,7 @@ class VirtualClusterViews:
     def _type_of(self, address: str) -> str:
         topology = self.engine.topology
         place = topology.leaves.get(address)
-        # A device that left the cluster under its job.
+        # The device left the cluster while a job held it.
         return topology.chains[place[0]].leaf_type if place is not None else ""
 
     @cached_property

@@ -30,7 +30,7 @@ class SharingMode(StrEnum):
     """How memory and compute of jobs on one device are limited, as probed on the node."""
 
     EXCLUSIVE = "exclusive"
-    MIG = "mig"  # each instance is a device of its own: whole leaves, no guests
+    MIG = "mig"  # each instance is a separate device: complete leaves, no guests
     MPS = "mps"
     LIMITED = "limited"
     COOPERATIVE = "cooperative"

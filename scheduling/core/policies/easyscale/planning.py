@@ -128,7 +128,7 @@ def _held(rates: Sequence[float], seconds: float) -> tuple[int, int]:
     """Return the maximum workers on one GPU within ``seconds``, and their number of executors."""
     best = (0, 1)
     for executors, rate in enumerate(rates, start=1):
-        # The time came from a division by some rate; a hair of slack makes up for its rounding.
+        # A small tolerance compensates for the rounding of the division that gave the time.
         workers = executors * int(seconds * rate * (1 + 1e-12))
         if workers > best[0]:
             best = (workers, executors)

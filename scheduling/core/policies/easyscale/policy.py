@@ -131,7 +131,8 @@ class EasyScale:
         if held in memory["barred"]:
             held = dict(memory["before"]["gpus"])
         most = scale.maximum if scale is not None and elastic else job.gang
-        # A job that names no logical workers is taken to have one for each device at most.
+        # A job without a number of logical workers counts as having one for each device of its
+        # maximum.
         workers = Workers(most=job.terms.logical_workers or most, rates=rates)
         return Trainee(
             id=job.id,

@@ -113,7 +113,7 @@ class Books:
             horizon = self._horizon(kind)
             profiles = satisfy(contracts, horizon)
             if profiles is None and len(contracts) <= self.exact_jobs:
-                # The solver is not needed, nor loaded, where filling backwards finds a way.
+                # The solver is neither needed nor loaded if filling backwards succeeds.
                 from scheduling.core.policies.elasticflow.shares import any_way  # noqa: PLC0415
 
                 profiles = any_way(contracts, horizon)

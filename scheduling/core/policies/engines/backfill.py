@@ -146,7 +146,7 @@ def backfill(
             calendars[kind].reserve(start=now, seconds=job.seconds, n=job.n)
             starts[job.id] = kind
             continue
-        # A reservation on the type where it can start first, the better type on equal terms.
+        # A reservation on the type with the earliest start; in a tie, on the better type.
         options = [
             (calendars[kind].earliest(job.n, job.seconds), rank, kind)
             for rank, kind in enumerate(known)

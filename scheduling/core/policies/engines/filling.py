@@ -163,7 +163,7 @@ def _serve(
             give(leaf, job, alloc)
         elif strict and is_allowed:
             leaf.waiting.clear()
-        # From the leaf up, so that every parent sees whether its child still waits.
+        # From the leaf up, so that every parent knows whether its child still waits.
         for above, account in zip(reversed(path[:-1]), reversed(path[1:]), strict=True):
             if account.heap or account.waiting:
                 heapq.heappush(above.heap, (share(account), account.id, account))

@@ -192,7 +192,7 @@ def _resize(problem: GeneticProblem, genomes: Genomes, rng: np.random.Generator)
     filled = np.minimum(np.take_along_axis(room, order, axis=1).cumsum(axis=1), wanted[:, None])
     row = np.zeros((count, nodes), dtype=np.int16)
     np.put_along_axis(row, order, np.diff(filled, axis=1, prepend=0).astype(np.int16), axis=1)
-    # Others give way where a greedy job takes occupied devices.
+    # Other jobs lose devices that a greedy job takes.
     over = greedy & (row > free)
     index, node = np.nonzero(over)
     genomes[index, :, node] = 0

@@ -296,7 +296,7 @@ def _raise_together(
     rows: dict[int, int] = {}
     for job in map(int, np.flatnonzero(scaled > 0)):
         columns, factors = program.throughput(job)
-        # Settled jobs may fall short by rounding alone.
+        # Finished jobs may be below their level only by rounding errors.
         floor = float(level[job]) * (1 - 1e-9)
         rows[job] = program.program.at_least(
             np.concatenate((columns, rise)),

@@ -86,7 +86,7 @@ class Gavel:
             for job_id in claim.jobs:
                 allocs[job_id] = _alloc(by_id[job_id], claim)
             room.take(by_id[claim.jobs[0]], on_type(by_id[claim.jobs[0]], claim.type))
-        # No fraction speaks of borrowers, nor of gangs that need two types.
+        # Fractions do not cover borrowers and gangs that need two types.
         serve_rest((job for job in jobs if job.id not in by_id), room, allocs)
         rank = {job_id: place for place, claim in enumerate(chosen) for job_id in claim.jobs}
         ordered = sorted(

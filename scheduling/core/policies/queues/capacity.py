@@ -290,5 +290,5 @@ class Philly:
         waited = snapshot.now - (job.facts.last_queued or job.since)
         step = int(waited / self.relax_seconds) if self.relax_seconds > 0 else len(ladder)
         wanted = ladder[step] if step < len(ladder) else asked
-        # "rack" counts for all instances together, so it is the wish even of those within nodes.
+        # "rack" concerns all instances together, so it also applies to instances within nodes.
         return min(wanted, asked, key=_TIGHTNESS.__getitem__).value

@@ -87,7 +87,7 @@ def _shapes(name: str, info: TypeInfo, capacity: int) -> list[Shape]:
 
 
 Floats = NDArray[np.float64]
-#: In place of a goodput where a job cannot be.
+#: Replaces the goodput of impossible allocations.
 NOTHING = 1e-4
 _LARGEST = float(np.finfo(np.float64).max)
 _BOUNDS = (4, 16, 1 << 30)

@@ -20,7 +20,7 @@ from scheduling.core.policy_interface import Model, PolicyJob, Scale, Shape, Sna
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-#: Number of nodes up to which each number is a size; beyond it they grow by half.
+#: Number of nodes up to which every number is a size; larger sizes grow by half.
 _EVERY_NODE: Final = 4
 
 Floats = NDArray[np.float64]

@@ -24,12 +24,12 @@ Floats = NDArray[np.float64]
 _KEPT: Final = 64
 #: Minimum remaining work, as a part of the finished work.
 _LEAST: Final = 0.02
-#: Of a size's speed, the least that is left of it however short the horizon is.
+#: Minimum fraction of the speed of a size for any horizon.
 _NEVER_NOTHING: Final = 0.01
 _OPPORTUNISTIC: Final = 1e-3
-#: Seconds at its least size that a job about which nothing is known is taken to need.
+#: Assumed seconds of an unknown job at its smallest size.
 _TYPICAL: Final = 3600.0
-#: Priorities that far apart make one job count twice as much as the other.
+#: Difference of priorities that doubles the weight of a job.
 _PRIORITY_DOUBLES: Final = 100.0
 
 

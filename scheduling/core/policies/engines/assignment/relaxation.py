@@ -19,9 +19,9 @@ Ints = NDArray[np.int64]
 _MOST_POINTS: Final = 120
 _MOST_PIVOTS: Final = 200
 _REDUCED: Final = 1e-9
-#: Slopes of the basis up to this are level.
+#: Slopes of the basis up to this value count as zero.
 _LEVEL: Final = 1e-12
-#: Interval of tries at the program's own prices instead of a point on the way to them.
+#: Interval of attempts at the prices of the program instead of intermediate prices.
 _DIRECT: Final = 4
 
 
@@ -171,7 +171,7 @@ class _Master:
             self._duals = [
                 sum(map(mul, self._worth, row)) for row in zip(*self._inverse, strict=True)
             ]
-            # The first that helps cannot go round in circles.
+            # Taking the first improvement avoids cycles.
             enters = self._helpful(first=step >= _MOST_PIVOTS // 2)
         self._settled = enters is None
         duals = self._duals
