@@ -75,9 +75,7 @@ def _reads_back(text: str) -> bool:
     try:
         return isinstance(read_document(text), str)
     except ImportRefusedError:
-        return (
-            True  # set explicitly, since the writer quotes texts that its own parser would refuse
-        )
+        return True  # unreadable as a document, so the writer quotes it by itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

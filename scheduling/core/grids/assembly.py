@@ -92,8 +92,7 @@ class StageOptions:
         """Return the time of a step by replaying its schedule.
 
         The exchange of gradients of a stage begins after its last backward pass. Only the part
-        that ends after the last backward pass of all stages adds to the step; the slowest update
-        follows.
+        after the last backward pass of all stages adds to the step; the slowest update follows.
         """
         chosen = [options[k] for options, k in zip(self.stages, choice, strict=True)]
         edges = self._edges_of(choice)
@@ -118,7 +117,7 @@ class StageOptions:
 
 
 def shortlist(options: StageOptions, count: int = REPLAYED) -> list[Choice]:
-    """Return up to ``count`` plans with small formula times, the least one first.
+    """Return up to ``count`` plans with small formula times, in ascending order.
 
     For each possible time of the slowest stage, a Viterbi pass over the stages finds the plans
     with the least sums of passes and transfers. So these are exactly the best plans by the formula

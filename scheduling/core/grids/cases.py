@@ -134,7 +134,7 @@ def recorded_grids(document: object) -> Iterator[RecordedGrid]:
 
 
 def regret_lines(document: object) -> Iterator[Line]:
-    """Yield what sampling and tuning lose, for the two profiled shapes of Crius and for three.
+    """Yield the regret of sampling and tuning, for the two profiled shapes of Crius and for three.
 
     A regret is the step time of a choice over that of the best recorded plan of its
     configuration, minus 1. The choice is the stage count with the least profiled time
@@ -168,7 +168,7 @@ def regret_lines(document: object) -> Iterator[Line]:
 
 
 def _explored_shares(grids: Sequence[RecordedGrid], *, middle: bool) -> Line:
-    """Share of plans that tuning explores, and share of the best plan's speed that it reaches."""
+    """Return the share of explored plans, and the reached share of the best plan's speed."""
     shares: dict[str, list[float]] = {"explored_one_stage": [], "explored_stages": []}
     reached = []
     for grid in grids:

@@ -8,7 +8,7 @@ from scheduling.core.grids.profiles import LayerRun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRules:
-    """How a training uses memory.
+    """Memory use of a training.
 
     Attributes:
         state_factor: bytes of parameters, gradients and optimizer state together, per byte of
@@ -17,7 +17,7 @@ class MemoryRules:
             among them (FSDP) instead of storing them each.
         checkpointing: whether layers store only their input, and compute their activations again
             in the backward pass.
-        margin: factor for fragmentation and memory that the formula leaves out.
+        margin: factor for fragmentation and memory outside the formula.
     """
 
     state_factor: float = 4.0
@@ -26,7 +26,7 @@ class MemoryRules:
     margin: float = 1.1
 
     def stage_bytes(self, runs: Sequence[LayerRun], *, data: int, in_flight: int) -> float:
-        """Return the bytes that one device of a stage needs at most.
+        """Return the maximum memory of one device of a stage, in bytes.
 
         The sizes of the runs are those of one device, so they are already divided by the tensor
         width and by the replicas. With checkpointing, each micro-batch in flight stores the

@@ -134,7 +134,7 @@ def grids_of(requested: int, types: Sequence[str], limits: GridLimits) -> tuple[
     the number of devices. So 8 requested devices give at most 12 grids of each type.
 
     Args:
-        requested: number of devices that the owner asks for, a power of two.
+        requested: number of devices that the owner requests, a power of two.
         types: device types that the job allows.
         limits: limits of devices and stages.
 

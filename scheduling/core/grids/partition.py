@@ -1,4 +1,4 @@
-"""Stage partition: which layers and how many devices each pipeline stage gets.
+"""Stage partition: the layers and the number of devices of each pipeline stage.
 
 Crius (EuroSys '26, figure 7) cuts at the smallest transfers and rounds each stage's share of the
 work to a power of two, which need not add up to the devices. Its published code enumerates

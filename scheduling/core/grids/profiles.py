@@ -1,7 +1,7 @@
 """Measured times and sizes of the layers of a job on one device of one type.
 
-A profile job runs each layer class alone on one device, with the collectives left out, for several
-tensor widths and numbers of samples: the single-device distributed profile of Crius (EuroSys '26).
+A profile job runs each layer class alone on one device, without collectives, for several tensor
+widths and numbers of samples: the single-device distributed profile of Crius (EuroSys '26).
 """
 
 from collections import Counter

@@ -22,7 +22,7 @@ NO_TIMES: Final = StageTimes(0.0, 0.0)
 
 
 class GridState(StrEnum):
-    """Whether a grid or a shape can run, or why not; the first is the nearest to a plan."""
+    """Whether a grid or a shape can run, or the obstacle; the first value is nearest to a plan."""
 
     POSSIBLE = "possible"
     TOO_LARGE = "too-large"
@@ -41,7 +41,7 @@ class Training:
         schedule: order of forward and backward passes.
         max_tensor: maximum tensor width; None for any.
         tensor_within: widest link class that a tensor group may use; None for any.
-        memory: how the training uses memory.
+        memory: memory use of the training.
     """
 
     batch: int
@@ -72,8 +72,8 @@ class StageOption:
     """A stage in one shape.
 
     Attributes:
-        state: whether the stage can run in this shape; the other values hold if it can, the
-            memory also if it is too large.
+        state: whether the stage can run in this shape. The other values are valid if it can run;
+            the memory also if it is too large.
         shape: the shape.
         times: times of the stage.
         device_bytes: memory of one device.

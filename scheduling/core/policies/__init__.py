@@ -97,7 +97,7 @@ def policy_class(name: str) -> type[Policy]:
 
 
 def make_policy(name: str, args: Mapping[str, Any]) -> Policy:
-    """Return the policy ``name`` with ``args``, in the policy rules that they name (``wrap``).
+    """Return the policy ``name`` with ``args``, inside the policy rules in ``wrap``.
 
     Raises:
         UnknownPolicyError: the name, a parameter's name, its type or size is not valid; the

@@ -1,6 +1,6 @@
 """The interface of policies, pure functions of a snapshot and a small state, and of policy rules.
 
-A policy rule is a policy around another one; its state is the inner policy's.
+A policy rule is a policy around another one; its state is that of the inner policy.
 """
 
 from collections.abc import Callable, Mapping
@@ -133,7 +133,7 @@ class Combinator:
 
     @property
     def label(self) -> str:
-        """The policy with all that is around it, as in ``sia+hysteresis``."""
+        """The name of the policy with its rules, as in ``sia+hysteresis``."""
         return f"{label_of(self.inner)}+{self.name}"
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:

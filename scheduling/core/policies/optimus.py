@@ -1,7 +1,7 @@
 """Optimus: devices to the largest gain in completion time (Peng et al., EuroSys '18, section 4).
 
-Every job first gets its smallest size, in order of arrival; then one step after the other goes to
-the job with the largest gain in remaining time per device. The model supplies the remaining steps
+Every job first gets its smallest size, in order of arrival. Then each step goes to the job with
+the largest gain in remaining time per device. The model supplies the remaining steps
 and their speed: the fit of loss curves and speeds (section 3), or an oracle.
 """
 
@@ -23,17 +23,17 @@ class CountsSteps(Protocol):
     """A model that returns the remaining steps of a job at a given batch."""
 
     def steps_left(self, job: PolicyJob, batch: int | None) -> float | None:
-        """Return the remaining steps at a total batch size (None for the present one), or None."""
+        """Return the remaining steps at a total batch size (None for the current one), or None."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimus:
-    """Gives each further device to the job that gains most from it.
+    """Gives each further device to the job with the largest gain.
 
     Attributes:
         young: factor on the gains of jobs with less than a tenth of their steps done, whose
-            remaining steps are the least certain (section 4.1).
+            remaining steps are most uncertain (section 4.1).
     """
 
     young: float = parameter(1.0, sentence("param-young-factor"), low=0.0, high=1.0)
@@ -147,7 +147,7 @@ def _kind(room: FreeDevices, job: PolicyJob, devices: int) -> str | None:
 
 
 def _alloc(job: PolicyJob, kind: str, devices: int) -> Alloc:
-    """Return devices of a type at the requested batch; the present allocation if equal."""
+    """Return devices of a type at the requested batch; the current allocation if equal."""
     held = job.alloc
     batch = job.terms.batch
     is_same = held is not None and held.share is None and held.batch == batch

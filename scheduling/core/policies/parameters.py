@@ -32,7 +32,7 @@ _PRICES_FORM: Final = sentence("price-pairs")
 
 
 class UnknownPolicyError(ValueError):
-    """No policy has this name, or it does not take these parameters."""
+    """The policy does not exist, or does not accept these parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ class AllocationChange(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeChange:
-    """One job's change from its present to its planned size."""
+    """One job's change from its current to its planned size."""
 
     job_id: int
     change: AllocationChange
@@ -92,7 +92,7 @@ class PlanChecker:
         self._right: dict[int, Alloc] = {}
 
     def __call__(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Refuse a plan that no driver may carry out.
+        """Refuse a plan that drivers must not execute.
 
         Raises:
             IllegalPlanError: see ``check_plan``.
@@ -112,7 +112,7 @@ class PlanChecker:
 
 
 def settle(snapshot: Snapshot, plan: Plan) -> dict[int, Alloc]:
-    """Return the allocation of each job when a plan meets plain counts of devices.
+    """Return the allocation of each job for a plan and counts of free devices.
 
     Allocations without a type get the type with most free devices. Of an offer, running jobs
     retain theirs and the waiting ones are tried in order.

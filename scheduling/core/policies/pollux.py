@@ -1,9 +1,9 @@
 """Pollux: the devices of all jobs co-adapted for goodput (Qiao et al., OSDI '21, section 4.2).
 
 A job's speed-up is its goodput, at its best batch, over that on a fair share of the devices. A
-genetic search looks for the matrix of jobs and nodes with the best power mean of the speed-ups,
-those of jobs that would have to restart counting less. Jobs are homogeneous in Pollux: where there
-are several types every job stays on one of them, and each type is searched alone.
+genetic search finds the matrix of jobs and nodes with the best power mean of the speed-ups;
+speed-ups of jobs that would restart count less. Jobs are homogeneous in Pollux: with several
+types, every job remains on one of them, and each type is searched separately.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,8 +42,8 @@ class Pollux:
     Attributes:
         fairness: power of the mean (the paper's p); lower values give more equal results.
         population: matrices of each generation.
-        generations: maximum number; fewer for matrices that would take minutes.
-        growth: maximum ratio of a job's devices to the most that it has been measured on.
+        generations: maximum number; fewer for matrices whose search would take minutes.
+        growth: maximum ratio of a job's devices to its largest measured number.
         most_devices: maximum number of devices of one job.
     """
 
@@ -151,7 +151,7 @@ class Pollux:
 
 
 def _kinds(snapshot: Snapshot, jobs: Sequence[PolicyJob]) -> dict[int, str]:
-    """Return each job's fixed type: the present one, or the one with most devices per job."""
+    """Return each job's fixed type: the current one, or the one with most devices per job."""
     kinds: dict[int, str] = {}
     count = dict.fromkeys(sorted(snapshot.capacity), 0)
     held = {job.id: job.alloc.parts[0].type for job in jobs if job.alloc}
@@ -208,7 +208,7 @@ def _fair(snapshot: Snapshot, job: PolicyJob, kind: str, fair: int) -> int:
 def _restart_factor(snapshot: Snapshot, job: PolicyJob, kind: str) -> float:
     """Return the running fraction of a job's life if it restarts once more.
 
-    Never quite nothing: a job of this very instant would otherwise gain by no devices at all.
+    The factor is always above 0: otherwise a job submitted now would not gain from devices.
     """
     age = max(0.0, snapshot.now - job.submitted)
     delay = snapshot.model.restart_seconds(job, kind)
@@ -265,6 +265,6 @@ def _written(rows: Genomes) -> list[list[int]]:
 
 
 def _alloc(job: PolicyJob, kind: str, row: list[int]) -> Alloc:
-    """Convert devices by node into an allocation; return the present allocation if equal."""
+    """Convert devices by node into an allocation; return the current allocation if equal."""
     alloc = Alloc(parts=(Part(n=sum(row), type=kind),), layout=tuple(row))
     return job.alloc if is_pinned(job) and job.alloc else alloc

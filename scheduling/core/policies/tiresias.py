@@ -3,8 +3,8 @@
 A job's attained service is devices times seconds. In the first form (discretised 2D-LAS, section
 3.2) a job starts in the first queue and sinks by one queue at every threshold; queues are served
 in order, each first in, first out, running jobs included. In the second form (2D-Gittins, section
-3.3) past jobs give the probability that a job with this much service ends soon, and the likeliest
-goes first; the index is updated only when a job changes its queue. Jobs are rigid.
+3.3) past jobs give the probability that a job with this service ends soon, and the most likely job
+comes first. The index is updated only when a job changes its queue. Jobs are rigid.
 """
 
 from bisect import bisect_right
@@ -155,7 +155,7 @@ class _Entry:
 
     @property
     def order(self) -> tuple[float, ...]:
-        """Larger index first, then the queues in order, each first in, first out."""
+        """Return the sort key: larger index, then queues in order, each first in, first out."""
         return -self.index, self.queue, self.since
 
     @classmethod

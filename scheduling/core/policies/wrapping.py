@@ -1,9 +1,8 @@
-"""Policy rules around a policy, selected by name, and the one that replaces a failing policy.
+"""Policy rules around a policy, selected by name, including the replacement of a failing policy.
 
-They are the value of one more parameter of every policy, ``wrap``, a mapping of names to
-parameters. The order of nesting is fixed, since most others are useless: a failing policy is
-replaced inside, so that its rules apply to the replacement too, and caps are outermost, so that no
-rule exceeds them.
+Every policy has a parameter ``wrap``, a mapping of rule names to parameters. The order of nesting
+is fixed, since most other orders are useless. A failing policy is replaced innermost, so that its
+rules also apply to the replacement. Caps are outermost, so that no rule exceeds them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,7 +58,7 @@ Wraps = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarded(Combinator):
-    """Runs the inner policy, or ``fallback`` if it fails, is late or breaks a rule.
+    """Runs the inner policy, or ``fallback`` if it fails, times out or returns an illegal plan.
 
     Attributes:
         fallback: name of another policy, one that only orders jobs and takes negligible time.
@@ -75,8 +74,8 @@ class Guarded(Combinator):
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """Return the inner plan if it is legal; else its notes contain the fault.
 
-        ``instead`` in them names the policy that decides: if ``fallback`` fails too, running jobs
-        are left alone and the rest is first in, first out.
+        ``instead`` in them names the policy that decides: if ``fallback`` also fails, running jobs
+        do not change, and others start first in, first out.
         """
         plan, after, fault = guarded_plan(self.inner, snapshot, state, limit=self.limit)
         if fault is None:

@@ -109,7 +109,8 @@ def grown_within_caps(
     holding: Mapping[int, HoldingJob],
     vc: VcFacts,
 ) -> Plan:
-    """Remove growth of running jobs beyond a cap from the plan: such jobs would leave and wait.
+    """Remove growth of running jobs beyond a cap from the plan, since such jobs would leave and
+    wait.
 
     Args:
         view: the policy's input.
@@ -143,7 +144,7 @@ def _growth(job: PolicyJob, plan: Plan) -> int:
 
 
 def _within(job: PolicyJob, alloc: Alloc, held: Alloc, most: int) -> Alloc:
-    """Reduce ``alloc`` to the cap if it exceeds the present allocation, else return the latter."""
+    """Reduce ``alloc`` to the cap if it exceeds the current allocation, else return the latter."""
     cut = job.cut(alloc, most)
     return cut if cut is not None and cut.devices > held.devices else held
 

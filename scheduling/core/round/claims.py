@@ -1,8 +1,8 @@
 """Claims across rounds: devices that a job waits for, and preemptions of the jobs that leave.
 
 A claim is stored with the reason for which the job waits, in the transaction that preempts its
-victims. So the next round, of this process or another, finds it: the devices go to no other job
-meanwhile, and no other victim is preempted in vain.
+victims. So the next round, in any process, reads it: no other job gets the devices meanwhile, and
+no further victim is preempted in vain.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -113,7 +113,7 @@ def order_out(victim: HoldingJob, job: QueuedJob) -> Preemption:
 
 
 def waits_for(victims: Sequence[int]) -> Reason:
-    """Build the reason for a job whose cells are being freed for it."""
+    """Build the reason of a job that waits for its victims to leave."""
     return Reason(
         code=ReasonCode.WAITING_VICTIM_CHECKPOINT,
         message=message("waits-for-victims", n=len(victims)),
@@ -122,7 +122,7 @@ def waits_for(victims: Sequence[int]) -> Reason:
 
 
 def given_to(others: Sequence[int]) -> Reason:
-    """Build the reason for a job whose cells its policy has just given to others."""
+    """Build the reason of a job whose cells its policy has just assigned to others."""
     return Reason(
         code=ReasonCode.BEHIND_HIGHER_PRIORITY,
         message=message("policy-gave-away"),

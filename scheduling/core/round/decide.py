@@ -5,9 +5,9 @@ decides where. Guaranteed jobs come first, since opportunistic ones may only use
 opportunistic jobs take turns by tenant, weighted max-min fair. Both drivers, live rounds and
 ``core.simulation``, call ``decide``.
 
-A policy only has numbers of devices, and allocates nothing to an impossible job. Its reason
-("others come first") would be wrong, since such a job would wait forever. So a job to which its
-policy gives nothing is checked for an impossible demand and for unhealthy nodes.
+A policy uses only numbers of devices, and allocates nothing to an impossible job. Its reason
+("others come first") would be wrong, since such a job would wait forever. So jobs without an
+allocation are checked for impossible demands and unhealthy nodes.
 """
 
 from collections import defaultdict
@@ -32,7 +32,7 @@ from scheduling.core.values import ClusterSnapshot, QueuedJob, RoundResult
 from tessera.reasons import ReasonCode
 
 DECISION_VERSION: Final = 3
-"""Version of decisions: increases with each change after which a snapshot may give another one."""
+"""Version of decisions; increases with each change of the decisions for a snapshot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +63,8 @@ def decide(
         snapshot: the complete input of the round.
         limit: limits the time of each policy.
         make: builds a policy from its name and parameters.
-        engine: already contains all devices of ``snapshot``, and records the decisions; None: a
-            new one is created.
+        engine: contains all devices of ``snapshot``, and records the decisions; None for a new
+            one.
         cache: facts from earlier decisions on the same engine; None: no earlier ones.
         trials: maximum number of refusals for which the smallest change is sought.
         explain: jobs whose blocker is sought if their policy gives them nothing, None: all; if
@@ -114,11 +114,11 @@ SEARCHES: Final = 128
 """Maximum number of cell searches in a round."""
 
 EVICTION: Final = 8
-"""Cost of a search with evictions, in searches without."""
+"""Cost of a search with evictions, as a multiple of a search without evictions."""
 
 
 def name_hindrances(deciding: RoundState, only: Collection[int] | None = None) -> None:
-    """Set the blocking reason, if one exists, of jobs to which their policy gives nothing.
+    """Set the blocking reason, if one exists, of jobs without an allocation.
 
     Jobs are checked after all decisions, at their smallest possible size; jobs with equal demands
     share one check. Cells are searched only where a node is unhealthy or not open to every job,

@@ -41,7 +41,7 @@ class HeldJobs:
         self._quota_changes = 0
 
     def update(self, holding: Sequence[HoldingJob]) -> None:
-        """Take over the running jobs; a job with other devices is another object."""
+        """Update the running jobs; a job with other devices is another object."""
         known, before, changes = self._known, self.jobs, self.engine.quota_changes
         if changes != self._quota_changes:
             self._quota_changes, self.use, before = changes, DeviceUse(), {}

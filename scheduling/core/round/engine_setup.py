@@ -16,8 +16,8 @@ from scheduling.core.values import ClusterSnapshot, HeldLeaf, HoldingJob, Rebind
 def engine_for(snapshot: ClusterSnapshot) -> CellEngine:
     """Build the cell engine with health, and all running jobs restored from their leases.
 
-    Jobs that wait for others to leave get their claims back. Jobs that had lost their guarantee
-    regain it if it is free.
+    Jobs that wait for victims get their claims back. Jobs without their guarantee regain it if it
+    is free.
     """
     engine = empty_engine(snapshot.spec)
     for node in snapshot.nodes:
@@ -63,7 +63,7 @@ def empty_engine(spec: ClusterSpec) -> CellEngine:
 def running_gangs(
     holding: Iterable[HoldingJob], vcs: Mapping[int, str], now: float
 ) -> Iterator[RunningGang]:
-    """Yield the jobs that hold devices as gangs, in the order in which engines take them over."""
+    """Yield the jobs that hold devices as gangs, in the order of restoring."""
     for job in sorted(holding, key=lambda job: job.id):
         for request, placements in restored_requests(job, vcs[job.vc], now):
             yield RunningGang(request=request, placements=placements)
@@ -125,7 +125,7 @@ def _rebinding(engine: CellEngine, job_id: int, group: str, held: list[HeldLeaf]
 
 
 class SameSpec:
-    """A specification compared by identity: snapshots share it as long as nothing changes."""
+    """A specification compared by identity: unchanged snapshots share it."""
 
     __slots__ = ("spec",)
 

@@ -1,8 +1,9 @@
 """Weighted max-min fairness of idle devices between tenants.
 
-A share is max-min fair if it cannot grow without taking from a share that is no larger per unit of
-weight (HiveD, OSDI '20, splits opportunistic devices so). Gangs are indivisible, so the split is
-approximated in steps: the tenant with least per unit of weight chooses next.
+A share is max-min fair if it cannot grow without reducing a share that is at most as large per
+unit of weight. HiveD (OSDI '20) divides opportunistic devices in this way. Gangs are indivisible,
+so the division is approximated in steps: the tenant with the smallest share per unit of weight
+chooses next.
 """
 
 import heapq
@@ -29,7 +30,7 @@ def in_turn(
         lines: queue of each; every entry is offered once.
         held: devices of each at the start.
         weights: positive; default 1.
-        offer: gives an entry its devices, if possible; returns the devices taken.
+        offer: allocates devices to an entry if possible; returns their number.
     """
     place = {key: i for i, key in enumerate(sorted(lines, key=repr))}
     turns: list[tuple[float, int, K, int, int]] = [

@@ -1,4 +1,4 @@
-"""Between jobs and the cell engine: gang requests, group names and node restrictions."""
+"""Conversion of jobs for the cell engine: gang requests, group names and node restrictions."""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restriction:
-    """The nodes that a job may use, or the reason why it may use none.
+    """The nodes that a job may use.
 
     Attributes:
         nodes: names of the nodes; None without restriction.
@@ -112,7 +112,7 @@ def requests_of(job: QueuedJob, vc: str) -> list[GangRequest]:
 def restored_requests(
     job: HoldingJob, vc: str, now: float
 ) -> list[tuple[GangRequest, tuple[Placed, ...]]]:
-    """Rebuild the requests by which a running job was placed, with the leaves that it holds."""
+    """Rebuild the requests of a running job, with its leaves."""
     restored = []
     for number, (part, placements) in enumerate(_held_parts(job)):
         if not placements:
@@ -166,7 +166,7 @@ def _is_barred(node: NodeFacts, vc: VcFacts) -> bool:
 
 
 def barred_nodes(nodes: Iterable[NodeFacts], vcs: Iterable[VcFacts]) -> dict[str, frozenset[str]]:
-    """Return the barred nodes of each virtual cluster; those without barred nodes are left out."""
+    """Return the barred nodes by virtual cluster, without empty entries."""
     alike: dict[Hashable, list[NodeFacts]] = defaultdict(list)
     for node in nodes:
         alike[node.has_docker, node.isolation, node.tenants].append(node)
@@ -286,7 +286,7 @@ def _of_others(
 def _without_rights(
     job: QueuedJob, snapshot: ClusterSnapshot
 ) -> Iterator[tuple[frozenset[str], Reason]]:
-    """Yield nodes that cannot give the containers of a job what their settings request."""
+    """Yield nodes that do not support the container settings of a job."""
     if any(member.rdma for member in job.demand.members):
         yield (
             frozenset(node.name for node in snapshot.nodes if not node.has_rdma),

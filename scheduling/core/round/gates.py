@@ -66,7 +66,7 @@ def seconds_closed(
     """Return the seconds before which ``job`` cannot start, by its gates and dependencies.
 
     Args:
-        job: which job.
+        job: the job.
         now: seconds since the epoch.
         waiting: the queue by job id, for jobs that ``job`` has to wait for (``after``).
 

@@ -1,8 +1,8 @@
 """Tenancy during a round of nodes that do not isolate jobs from each other.
 
 A node whose best level for plain jobs is ``none`` belongs to one tenant. The first plain job takes
-it, and only an admin releases it, since a job can leave harmful files or processes for the next.
-The rules, and why guarantees hold under them, are in ``docs/isolation.md``:
+it, and only an admin releases it, since a job can leave harmful files or processes behind.
+``docs/isolation.md`` has the rules, and the proof that guarantees hold:
 
 1. Plain jobs of two tenants never meet on such a node.
 2. A node with an owner takes no other tenant, even with an image: a plain job on a node with
@@ -52,7 +52,7 @@ class Tenancies:
 
     Args:
         snapshot: snapshot of the round.
-        engine: with all devices of ``snapshot`` in its state.
+        engine: contains all devices of ``snapshot``.
         barred: barred nodes of each virtual cluster; None if not known yet.
     """
 
@@ -82,12 +82,12 @@ class Tenancies:
     def tiers(self, job: QueuedJob, nodes: Nodes) -> list[Tier]:
         """Return the tiers of nodes to try for a job, in order.
 
-        A guaranteed job first tries all nodes, if no virtual cluster loses a guarantee by that.
+        A guaranteed job first tries all nodes, if no virtual cluster would lose a guarantee.
         Otherwise it uses only the cells that are reserved for it.
 
         Args:
             job: the job to place.
-            nodes: suitable nodes, whichever tenant uses them.
+            nodes: suitable nodes, independently of their tenants.
         """
         if not self.bind:
             return [Tier(nodes)]
@@ -119,7 +119,7 @@ class Tenancies:
         self.version += 1
 
     def started(self, job: QueuedJob, members: Collection[PlacedMember]) -> None:
-        """Note that a job starts: it uses its nodes, and its tenant may take ownership of them."""
+        """Record the start of a job: it uses its nodes, and its tenant may take them."""
         if not self.owners:
             return
         for member in members:
@@ -139,7 +139,7 @@ class Tenancies:
 
     @property
     def reservation(self) -> ReservedCells:
-        """The nodes that guarantees need, as the books are now."""
+        """The nodes that guarantees need, by the current books."""
         stamp = (
             self.version,
             tuple(tuple(roster.ledger.owned) for roster in self.engine.rosters.values()),
@@ -149,7 +149,7 @@ class Tenancies:
         return self._known[1]
 
     def keeps_promises(self, before: Mapping[str, int]) -> bool:
-        """Return whether no virtual cluster misses more devices than ``before``."""
+        """Return whether no virtual cluster lacks more devices than ``before``."""
         now = self.reservation.missing()
         return all(devices <= before.get(vc, 0) for vc, devices in now.items())
 

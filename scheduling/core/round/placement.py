@@ -168,7 +168,7 @@ def _jobs_of(groups: tuple[str, ...]) -> tuple[int, ...]:
 def restated(reason: Reason, recounted: Wait, found: Remedies) -> Reason:
     """Update the numbers of a reason after all starts of a round.
 
-    If no devices are left free, remedies that depend on no other start are dropped.
+    If no devices remain free, remedies that assume free devices are dropped.
     """
     outdated = found.now if not recounted.free else ()
     kept = tuple([step for step in reason.unblock if step not in outdated])

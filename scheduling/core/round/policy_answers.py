@@ -94,7 +94,7 @@ def ask(
     Args:
         vc: its policy decides.
         view: input of the policy.
-        limit: bounds its time.
+        limit: time limit of the policy.
         make: builds a policy from its name and parameters.
     """
     try:
@@ -125,11 +125,11 @@ def plain_order(
 ) -> tuple[list[QueuedJob], bool] | None:
     """Return the result of ``ask`` and ``orders_of`` for plain first in, first out.
 
-    It tries all waiting jobs unchanged, changes no running job and has no state. So neither a view
-    nor a plan of it is needed.
+    It tries all waiting jobs unchanged, changes no running job and has no state. So it needs
+    neither a view nor a plan.
 
     Returns:
-        The jobs in order, and whether none may pass another; None if ``ask`` must be called.
+        The jobs in order, and whether passing is forbidden; None if ``ask`` must be called.
     """
     if not is_plain(vc):
         return None
@@ -269,7 +269,7 @@ def cause_of(view: Snapshot, plan: Plan, job_id: int) -> PreemptionRule:
 
 
 def _is_any(held: Alloc, alloc: Alloc) -> bool:
-    """Return whether a plan leaves the types open and the sizes unchanged."""
+    """Return whether a plan leaves the types open and does not change the sizes."""
     return held.devices == alloc.devices and any(part.type is None for part in alloc.parts)
 
 

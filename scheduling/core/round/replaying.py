@@ -51,7 +51,7 @@ def differing_fields(one: RoundResult, other: RoundResult) -> tuple[str, ...]:
 
 
 class _LatePolicy:
-    """Stands for a policy that exceeds its time."""
+    """Replaces a policy that exceeded its time limit."""
 
     def __init__(self, label: str) -> None:
         self.label = self.name = label

@@ -52,16 +52,16 @@ def shadow_round(
 ) -> ShadowAnswer:
     """Decide a round again under another policy of one virtual cluster.
 
-    Other virtual clusters' waiting jobs are left out: their guarantees never meet this one's, and
-    opportunistic jobs of this one get the devices that were idle before any borrowing.
+    Waiting jobs of other virtual clusters are omitted: their guarantees do not overlap with this
+    one, and opportunistic jobs of this one get the devices that were idle before any borrowing.
 
     Args:
         snapshot: snapshot of the round.
         result: result of the round.
-        vc_id: whose policy is replaced.
-        policy: by this one.
+        vc_id: ID of the virtual cluster whose policy is replaced.
+        policy: name of the replacement.
         args: its parameters.
-        state: returned by its last round of the same kind.
+        state: state from its last round of the same kind.
         limit: bounds its time.
         make: builds a policy from its name and parameters.
     """

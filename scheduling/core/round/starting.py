@@ -41,7 +41,7 @@ class RoundBooks(Protocol):
 
     @property
     def version(self) -> int:
-        """Grows with every change of the books or of the owners of nodes."""
+        """Increases with every change of the books or of the owners of nodes."""
 
     def remedies(self, wait: Wait, nodes: frozenset[str] | None) -> Remedies:
         """Return the changes with which a refused job would start."""
@@ -177,7 +177,7 @@ def _place_on(
 
 
 def _following(state: RoundBooks, job: QueuedJob, tier: Tier) -> AbstractContextManager[None]:
-    """Restrict the cells that a job may open during its trial on a tier to those of the tier."""
+    """Restrict the cells that a job may open during its trial to those of the tier."""
     if tier.cells is None:
         return nullcontext()
     return state.engine.reserved(state.vcs[job.vc].name, tier.cells)

@@ -140,7 +140,7 @@ class RoundState:
     ) -> tuple[list[tuple[QueuedJob, bool]], list[tuple[QueuedJob, bool]]]:
         """Return the policies' orders: guaranteed jobs, then opportunistic ones.
 
-        Guarantees of virtual clusters never meet, so their orders are concatenated.
+        Guarantees of virtual clusters do not overlap, so their orders are concatenated.
         """
         guaranteed: list[tuple[QueuedJob, bool]] = []
         opportunistic: list[tuple[QueuedJob, bool]] = []
@@ -172,7 +172,7 @@ class RoundState:
         in_turn(lines, held, tenant_weights(self.engine, self.snapshot.vcs), offer)
 
     def try_to_place(self, job: QueuedJob, *, strict: bool) -> None:
-        """Start ``job``, order victims to leave for it, or write down why it waits."""
+        """Start ``job``, preempt others for it, or record the reason why it waits."""
         waiting, reason = self.waiting[job.id], self.ports.refusal(job.demand)
         if reason is not None:
             # Jobs behind it may need fewer ports, so it does not block them.
@@ -206,7 +206,7 @@ class RoundState:
                 self._drop_claims_for_else(job, wanted.get(job.id))
 
     def _drop_claims_for_else(self, job: QueuedJob, now: QueuedJob | None) -> None:
-        """Drop the claims of ``job`` unless they are for it as it is ``now``."""
+        """Drop the claims of ``job`` unless they match it as it is ``now``."""
         requests = requests_of(now, self.vcs[job.vc].name) if now is not None else []
         if requests != claimed_requests(self.engine, job):
             self._give_up(job)
@@ -225,8 +225,8 @@ class RoundState:
     def restate(self) -> None:
         """Update the device counts in reasons to those after the round.
 
-        All other data (certificates, pages, later steps) shows the cluster with the round's
-        starts.
+        All other data (certificates, pages, later remedies) shows the cluster after the starts of
+        the round.
         """
         if not self.counted or self.engine.version == self.first_version:
             return
@@ -396,7 +396,7 @@ class RoundState:
         return self.order_out(job, victims)
 
     def order_out(self, job: QueuedJob, victims: Sequence[int]) -> Reason:
-        """Order jobs to leave for another one; returns the reason for which that one waits."""
+        """Order jobs to leave for another one; return the reason why that one waits."""
         for victim in victims:
             if victim not in self.leaving and victim not in self.preemptions:
                 self.preemptions[victim] = order_out(self.holding[victim], job)
@@ -404,5 +404,5 @@ class RoundState:
 
     @property
     def version(self) -> int:
-        """Grows with every change of the books or of the owners of nodes."""
+        """Increases with every change of the books or of the owners of nodes."""
         return self.engine.version + self.tenancies.version

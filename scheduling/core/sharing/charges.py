@@ -25,7 +25,7 @@ class DevicePart:
     guest: bool = False
 
     def __post_init__(self) -> None:
-        """Reject sizes that no part can have.
+        """Reject invalid sizes.
 
         Raises:
             ValueError: memory or compute is not positive.
@@ -60,9 +60,9 @@ class _Shelf:
 def charge(parts: Iterable[DevicePart], leaf_memory: int) -> Charges:
     """Place parts in the order of their arrival, and count the leaves of each virtual cluster.
 
-    A part goes to the shelf of its virtual cluster that has the least memory, then the least
-    compute, then the lowest number, among those where it fits; otherwise it opens a shelf. Parts
-    never move. Two virtual clusters never share a leaf by guarantee.
+    A part goes to a fitting shelf of its virtual cluster: the one with the least memory, then the
+    least compute, then the lowest number. Without a fitting shelf, it opens a new one. Parts never
+    move. Two virtual clusters never share a leaf by guarantee.
 
     Args:
         parts: the parts and guests, by arrival.

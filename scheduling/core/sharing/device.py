@@ -9,7 +9,7 @@ _DONE = 1e-12
 
 
 class Serving(Enum):
-    """How a device serves two kernels that are there at one time."""
+    """Service of two concurrent kernels by a device."""
 
     EQUAL_PARTS = "processor sharing"
     FIRST_COME = "first come"
@@ -28,9 +28,9 @@ class SimulatedDevice:
         """Create an idle device.
 
         Args:
-            serving: how it serves two kernels.
-            contention: factor by which the holder's kernel needs longer while it shares the
-                device in equal parts, at least 1: memory bandwidth that no law can see.
+            serving: service of two concurrent kernels.
+            contention: slowdown factor of the holder's kernel while it shares the device in equal
+                parts, at least 1: contention for memory bandwidth, which the law cannot measure.
         """
         self.holder: float | None = None
         self.guest: float | None = None
@@ -40,12 +40,12 @@ class SimulatedDevice:
         self._holder_first = True
 
     def submit_holder(self, seconds: float) -> None:
-        """Queue a kernel of the holder, which has none there."""
+        """Submit a kernel of the holder, which must not have another one."""
         self.holder = seconds
         self._holder_first = self.guest is None
 
     def submit_guest(self, seconds: float) -> None:
-        """Queue a kernel of the guest, which has none there."""
+        """Submit a kernel of the guest, which must not have another one."""
         self.guest = seconds
         self._holder_first = self.holder is not None
 
@@ -60,7 +60,7 @@ class SimulatedDevice:
         return end
 
     def advance(self, seconds: float) -> None:
-        """Serve for at most ``next_end()`` seconds; a kernel that ended has at most 0 left."""
+        """Serve for at most ``next_end()`` seconds; a finished kernel has at most 0 s left."""
         holder_rate, guest_rate = self._rates()
         if self.holder is not None:
             self.holder -= seconds * holder_rate

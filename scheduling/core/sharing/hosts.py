@@ -56,7 +56,7 @@ class LeaseViolation(StrEnum):
 
 
 class Refusal(StrEnum):
-    """Why a device cannot be the host of a guest."""
+    """Reason why a device cannot be the host of a guest."""
 
     TYPE = "type"
     MODE = "mode"
@@ -98,7 +98,7 @@ class SharedLease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A device with a holder, as a place for guests.
+    """A device with a holder that may admit guests.
 
     Attributes:
         address: address of the device.
@@ -108,8 +108,8 @@ class Host:
         tenant: tenant of the holder.
         consent: guests that the holder allows.
         guests: number of guests on the device.
-        most_guests: most guests that the virtual cluster allows on a device.
-        memory_free: bytes that are left for another guest.
+        most_guests: maximum number of guests that the virtual cluster allows on a device.
+        memory_free: bytes available to another guest.
         steady_seconds: time for which the holder has reported steps.
         steps: steps that it has reported.
         account_empty: whether the holder's delay account is empty.
@@ -137,13 +137,13 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestRequest:
-    """What an opportunistic job needs as a guest.
+    """Requirements of an opportunistic job as a guest.
 
     Attributes:
         tenant: the job's tenant.
         application: name by which pairs are excluded.
         types: device types that it can use; empty for all.
-        floor: least bytes of device memory with which it can work, positive.
+        floor: minimum device memory in bytes, positive.
         wants: bytes that it would use, at least ``floor``.
     """
 
@@ -183,7 +183,7 @@ def violations(leases: Sequence[SharedLease], consent: Consent) -> tuple[LeaseVi
 
 
 def consents(consent: Consent, holder_tenant: str, guest_tenant: str) -> bool:
-    """Whether a holder allows guests of a tenant."""
+    """Return whether a holder allows guests of a tenant."""
     if consent is Consent.SAME_TENANT:
         return holder_tenant == guest_tenant
     return consent is Consent.ANY
@@ -206,12 +206,12 @@ def refusal(guest: GuestRequest, host: Host) -> Refusal | None:
 
 
 def _may_meet(host: Host) -> bool:
-    """Whether jobs of two tenants may be on this device at one time."""
+    """Return whether jobs of two tenants may use this device concurrently."""
     return host.isolation in _APART and host.mode not in _WITHIN_A_TENANT
 
 
 def best_host(guest: GuestRequest, hosts: Iterable[Host]) -> Host | None:
-    """Return the host with the highest expected pace, lower where memory is short.
+    """Return the host with the highest expected pace, which is reduced if memory is short.
 
     Ties are decided by fewer guests, then by the time that the holder still runs, then by address.
     """
@@ -225,7 +225,7 @@ def _rank(guest: GuestRequest, host: Host) -> tuple[float, int, float, str]:
 
 
 def may_promote(guest: int, turn: Sequence[int], fits: Callable[[int], bool]) -> bool:
-    """Whether a guest becomes the holder of its device, which has become idle.
+    """Return whether a guest becomes the holder of its idle device.
 
     Args:
         guest: ID of the guest's job.

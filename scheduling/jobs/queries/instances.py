@@ -1,4 +1,4 @@
-"""Instances of a job that is not a gang; each instance is a job of its own."""
+"""Instances of a job that is not a gang; each instance is a separate job."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

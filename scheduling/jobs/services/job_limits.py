@@ -82,7 +82,8 @@ bounds: Final = _Bounds()
 
 
 def require_room(owner_id: int, owner: str, tenants: Sequence[tuple[int, str]]) -> None:
-    """Check that new jobs fit the limits, in the transaction that adds them, before it does so.
+    """Check that new jobs fit the limits; called in the transaction that adds them, before the
+    insert.
 
     Of two concurrent transactions, the second waits for the end of the first: on SQLite for the
     write lock, on PostgreSQL for a lock of the tenant.
@@ -107,7 +108,7 @@ def require_room(owner_id: int, owner: str, tenants: Sequence[tuple[int, str]]) 
 
 @transaction.atomic
 def set_cluster_limits(*, viewer: Viewer, limits: JobLimits) -> JobLimits:
-    """Set the limits of tenants without limits of their own; None selects the built-in default.
+    """Set the limits of tenants without own limits; None selects the built-in default.
 
     Raises:
         ForbiddenError: the viewer is not a cluster admin.

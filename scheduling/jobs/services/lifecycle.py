@@ -32,7 +32,7 @@ from tessera.messages import Sentence
 T = TypeVar("T")
 
 MOST_TRIES: Final = 10
-"""Tries of a request to move a job that others move concurrently."""
+"""Maximum number of tries to move a job that other transactions move concurrently."""
 
 
 class StaleJobError(Exception):
@@ -285,7 +285,7 @@ def _message_of(text: str) -> dict[str, Any]:
 
 
 class _Whose(NamedTuple):
-    """Tenant and virtual cluster of a job, by which other packages filter receivers."""
+    """Tenant and virtual cluster of a job, used by other packages to filter receivers."""
 
     tenant_id: int
     virtual_cluster_id: int

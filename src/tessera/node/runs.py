@@ -229,7 +229,7 @@ class Run:
             still = self.recorded().phase == protocol.PREPARED
             system.write_all(descriptor, content)
         except BaseException:
-            system.remove_quietly(self.file(protocol.GO_FILE))  # the claim has no content
+            system.remove_quietly(self.file(protocol.GO_FILE))  # no start was decided
             os.close(descriptor)
             raise
         if not still:

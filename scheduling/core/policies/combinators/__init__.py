@@ -1,5 +1,5 @@
-"""Policy rules around policies: each applies the inner one's decisions, changed by one rule.
+"""Policy rules around policies: each changes the decisions of the inner policy by one rule.
 
-The state of a rule is the inner policy's, so that a virtual cluster may add or remove one without
-losing its policy's state.
+The state of a rule is that of the inner policy, so that a virtual cluster may add or remove a rule
+without losing its policy's state.
 """

@@ -1,4 +1,4 @@
-"""Combinators that hold jobs back: from changes that do not pay, and from too many devices."""
+"""Policy rules that limit jobs: no changes that do not pay, and caps on devices."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ class Hysteresis(Combinator):
 
     Attributes:
         min_run: minimum seconds without a change before the next one.
-        min_gain: minimum gain of work over the horizon, as a part.
+        min_gain: minimum gain of work over the horizon, as a fraction.
         horizon: seconds over which a change must pay.
     """
 
@@ -98,7 +98,7 @@ class DeviceCeiling(Combinator):
         return _held_down(view, kept, books), after
 
     def _books(self, snapshot: Snapshot) -> "_Books":
-        """Present devices and limit of each account."""
+        """Return the current devices and the limit of each account."""
         most: dict[int, float] = {
             tenant.id: tenant.ceiling for tenant in snapshot.tenants if tenant.ceiling is not None
         }
@@ -140,7 +140,7 @@ class _Books:
         self._held: dict[int, int] = {}
 
     def add(self, job: PolicyJob, devices: int) -> None:
-        """Count ``devices`` more (or less)."""
+        """Add ``devices``, which may be negative."""
         account = account_of(job, self._tenants)
         self._held[account] = self._held.get(account, 0) + devices
 

@@ -37,7 +37,7 @@ class Backfilled(Combinator):
     summary: ClassVar[str] = sentence("summary-filling")
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Walk the waiting jobs in the inner plan's order; jobs not in it come last."""
+        """Serve the waiting jobs in the order of the inner plan; jobs not in it come last."""
         plan, after = self.inner.plan(snapshot, state)
         rank = {job_id: place for place, job_id in enumerate(plan.order)}
         waiting = sorted(
@@ -52,13 +52,13 @@ class Backfilled(Combinator):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opportunistic(Combinator):
-    """Gives idle and lent devices to opportunistic jobs; the inner policy decides the others."""
+    """Gives idle and lent devices to opportunistic jobs; the inner policy decides other jobs."""
 
     name: ClassVar[str] = "opportunistic"
     summary: ClassVar[str] = sentence("summary-lending")
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Fill up behind the inner plan."""
+        """Add opportunistic jobs after the inner plan."""
         jobs = {job.id: job for job in present(snapshot)}
         borrowers = [job for job in jobs.values() if borrows(job)]
         room = FreeDevices(snapshot)
@@ -103,9 +103,9 @@ class Opportunistic(Combinator):
 class ReserveHead(Combinator):
     """Reserves the next devices of its types for a job that has waited too long.
 
-    A waiting job may never fit. So devices are reserved for it in turns, with pauses of once,
-    three, seven times the length of a turn between them. A job that remains blocks others for an
-    ever smaller part of the time.
+    A waiting job may never fit. So devices are reserved for it in turns, with pauses of 1, 3, 7
+    times the length of a turn between them. A job that never fits blocks others for a decreasing
+    fraction of the time.
 
     Attributes:
         patience: seconds that a job waits before devices are reserved for it.

@@ -3,8 +3,8 @@
 Inside a job (SC '23, equations 1a to 1e) the waste of its ``maxP`` logical workers
 (EasyScaleThreads) on GPUs of several types is minimised. Its performance is ``maxP`` over the time
 of a step, so the least waste for given GPUs is the shortest step: ``maxP`` equal tasks on uniform
-machines. That is solved exactly here, where the paper tries floors and ceilings of speed ratios.
-Free GPUs are given out by algorithm 1.
+machines. This module solves that exactly; the paper tries floors and ceilings of speed ratios.
+Algorithm 1 distributes free GPUs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,9 +31,9 @@ class Threads:
     """Distribution of the logical workers.
 
     Attributes:
-        gpus: GPUs by type, those without work left out.
+        gpus: GPUs by type, without idle ones.
         executors: executors on each GPU, by type.
-        threads: the most logical workers that an executor has, by type.
+        threads: maximum number of logical workers of an executor, by type.
         step_seconds: the time of one global step.
         performance: logical workers' mini-batches per second.
         waste: the share of the GPUs' power that is lost, in [0, 1).
@@ -100,14 +100,14 @@ def growths(
 
     Args:
         workers: the job.
-        now: its present GPUs.
+        now: its current GPUs.
         free: available GPUs by type.
         most_waste: maximum lost share of power of a proposed configuration.
         allows: returns whether the job can run on a total number of GPUs.
 
     Returns:
         By type the configuration and its gain in speed per added GPU. A proposal grows one type,
-        is faster than now, and has at most twice the GPUs and at most as many as logical workers.
+        is faster than now, and has at most twice the GPUs and at most one GPU per logical worker.
     """
     found: dict[str, tuple[Threads, float]] = {}
     most = min(2 * now.total, workers.most)
@@ -174,7 +174,7 @@ class Trainee:
     Attributes:
         types: usable types in order of preference.
         least: minimum number of GPUs.
-        gpus: present GPUs; empty while it waits.
+        gpus: current GPUs; empty while it waits.
         wanted: GPUs to restart on, while it waits for a resize.
         mixes: whether it may use several types at once, since its operators are equal on them.
         allows: returns whether it can run on a total number of GPUs.
@@ -248,7 +248,7 @@ def share_out(
 
 
 def _begin(job: Trainee, left: Mapping[str, int]) -> Threads | None:
-    """Start a waiting job on its minimum: its best type with room, that one alone.
+    """Start a waiting job with its minimum, on its best type with room only.
 
     A job that left for a resize gets its new size, if there is still room for it. Sizes with an
     idle GPU (3 for 4 workers) are skipped if there is room for the next size. Otherwise the job

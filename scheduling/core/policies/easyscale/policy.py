@@ -1,8 +1,8 @@
 """EasyScale: elastic jobs with a fixed number of logical workers, on mixed types (SC '23).
 
 Every job plans the layout of its logical workers on its devices (``intra``) and proposes growths;
-between jobs, waiting ones are admitted with their least first, and then the proposals that gain
-most per GPU are accepted (``inter``). A growth that turns out slower is reverted.
+between jobs, waiting ones are first admitted with their minimum, and then the proposals with the
+largest gain per GPU are accepted (``inter``). A growth that makes a job slower is reverted.
 """
 
 from collections.abc import Mapping
@@ -81,7 +81,7 @@ class EasyScale:
     def _remember(
         self, job: PolicyJob, snapshot: Snapshot, state: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """State of a job's sizes: present size, start, pace, failed sizes."""
+        """Return the state of a job's sizes: current size, start, pace, failed sizes."""
         known = state.get(str(job.id), {})
         held = _by_type(job.alloc)
         wanted = dict(known.get("wanted", {}))

@@ -1,4 +1,4 @@
-"""ElasticFlow's admitted shares: renewed in every round, never revoked for a newcomer."""
+"""ElasticFlow's admitted shares: renewed in every round, and never revoked for new jobs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,10 +47,10 @@ class Books:
         self.promises: dict[int, Promise] = {}
 
     def renew(self, jobs: Sequence[PolicyJob], before: Mapping[str, Any]) -> None:
-        """Take over the admitted shares, with the remaining work.
+        """Renew the admitted shares with the remaining work.
 
-        The shares are computed again. If they do not fit together, the rest of the old ones
-        applies, which is enough as long as the rates are as predicted.
+        The shares are computed again. If they do not fit together, the rest of the old shares
+        applies, which is sufficient if the predicted rates are right.
         """
         for job in jobs:
             old = before.get(str(job.id))
@@ -74,8 +74,8 @@ class Books:
     def admit_all(self, jobs: Sequence[PolicyJob]) -> list[PolicyJob]:
         """Admit new jobs in order, and return those whose deadline cannot be guaranteed.
 
-        Many at once are tried together, and by halves where that fails, since each trial
-        computes everybody's shares.
+        Several jobs are tried together, and in halves if that fails, since each trial computes the
+        shares of all jobs.
         """
         by_kind: dict[str, list[PolicyJob]] = {}
         for job in jobs:
@@ -103,7 +103,7 @@ class Books:
         return []
 
     def _admit(self, job: PolicyJob) -> bool:
-        """Admit a new job with its deadline if that breaks no other."""
+        """Admit a new job with its deadline if all other deadlines still hold."""
         for kind in one_type(job, sorted(self.free)):
             contract = self._contract(job, kind)
             if contract is None:
@@ -176,7 +176,7 @@ class Books:
         )
 
     def _as_far_as_it_goes(self, kind: str, mine: Sequence[Promise]) -> dict[int, Profile]:
-        """Keep the old shares; if they no longer fit together, earliest deadlines come first."""
+        """Keep the old shares; if they do not fit any more, earliest deadlines come first."""
         horizon = self._horizon(kind)
         kept: dict[int, Profile] = {}
         for promise in sorted(mine, key=lambda p: (p.contract.deadline, p.contract.id)):

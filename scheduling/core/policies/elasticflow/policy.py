@@ -1,8 +1,8 @@
 """ElasticFlow: deadlines guaranteed at admission by elastic shares (ASPLOS '23).
 
 Admission control: a job with a deadline is admitted only if its minimum satisfactory share fits
-together with all others. Resource allocation gives the rest to the jobs that gain most; there the
-next step goes to the job whose added devices do most work, in device-time of its smallest size.
+together with all others. Resource allocation gives the rest to the jobs that gain most; each step
+goes to the job whose added devices do the most work, in device-time of its smallest size.
 Jobs without a deadline are best effort.
 """
 
@@ -57,7 +57,7 @@ class ElasticFlow:
     stateless: ClassVar[bool] = False
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Renew the admitted shares, admit new jobs, and distribute the present devices."""
+        """Renew the admitted shares, admit new jobs, and distribute the devices."""
         jobs = present(snapshot)
         room = FreeDevices(snapshot)
         allocs = room.take_pinned(jobs)
@@ -146,7 +146,7 @@ def _next_size(
 
 
 def _gain(rates: Mapping[int, float], n: int, m: int) -> float:
-    """Work per added device, in units of a device at the smallest size; jobs without any first."""
+    """Return the work per added device, relative to the smallest size."""
     smallest = min(rates)
     added = (rates[m] - rates.get(n, 0.0)) / (m - n) * smallest / rates[smallest]
     return added + (1e6 if n == 0 else 0.0)
@@ -155,7 +155,7 @@ def _gain(rates: Mapping[int, float], n: int, m: int) -> float:
 def _best_effort(
     snapshot: Snapshot, job: PolicyJob, room: FreeDevices
 ) -> tuple[str, Mapping[int, float]] | None:
-    """Choose the type for a job without a promise: its present one, or that with most room."""
+    """Choose the type for a best-effort job: the current one, or the one with most room."""
     held = {part.type for part in job.alloc.parts} if job.alloc else set()
     kinds = sorted(
         one_type(job, room.kinds), key=lambda kind: (kind not in held, -room.free(kind), kind)

@@ -1,8 +1,8 @@
 """Minimum satisfactory shares: the fewest devices with which a job meets its deadline.
 
 ElasticFlow (ASPLOS '23, admission control). A job's share is filled backwards from its deadline,
-so that the nearest future stays free for others; jobs are served in the order of their deadlines.
-That misses some feasible sets of jobs, so an integer program covers all schedules of a few jobs.
+so that the near future remains free for others; jobs are served in the order of their deadlines.
+This misses some feasible sets of jobs, so an integer program covers all schedules of a few jobs.
 """
 
 from bisect import bisect_left
@@ -35,7 +35,7 @@ class Contract:
         rates: steps/s by number of devices; only sizes at which it can run.
         steps: remaining steps.
         restart: cost of each change of size in seconds.
-        held: its present devices.
+        held: its current devices.
     """
 
     id: int

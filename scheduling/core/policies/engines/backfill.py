@@ -1,8 +1,8 @@
 """Backfill: jobs may pass a head that does not fit, if no reservation is delayed.
 
-EASY (Lifka, JSSPP '95) reserves for the head of the queue alone, conservative backfill (Mu'alem
-and Feitelson, TPDS '01) for every job that waits. Both are one walk over a calendar of free
-devices with a different number of reservations.
+EASY (Lifka, JSSPP '95) reserves only for the head of the queue, conservative backfill (Mu'alem and
+Feitelson, TPDS '01) for every waiting job. Both walk over a calendar of free devices, with a
+different number of reservations.
 """
 
 from bisect import bisect_left, bisect_right
@@ -23,7 +23,7 @@ class Calendar:
             now: start of the calendar.
             free: devices free now.
             returns: times and numbers of returning devices.
-            overrun: assumed remaining seconds, above 0, of a job that has outlived its estimate.
+            overrun: assumed remaining seconds, above 0, of a job that has exceeded its estimate.
         """
         steps: dict[float, int] = {}
         for time, n in returns:
@@ -121,17 +121,17 @@ def backfill(
     now: float,
     reservations: int,
 ) -> BackfillResult:
-    """Walk the queue in order and start all jobs that delay no reservation.
+    """Walk the queue in order, and start all jobs that do not delay a reservation.
 
     Args:
         queue: waiting jobs, the head first.
         calendars: one per type; they are modified.
         now: the time of the round.
         reservations: number of waiting jobs of each type that get one: 1 for EASY, the number of
-            jobs for conservative backfill. Those beyond wait without.
+            jobs for conservative backfill. Further jobs wait without one.
 
     Returns:
-        Starts and reservations. A job that can never fit has none and never starts.
+        Starts and reservations. A job that can never fit has no reservation and never starts.
     """
     starts: dict[int, str] = {}
     holds: dict[int, Hold] = {}

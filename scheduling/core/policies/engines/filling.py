@@ -1,7 +1,7 @@
 """Progressive filling: the smallest share is served next, down a tree of accounts.
 
-Dominant resource fairness (Ghodsi et al., NSDI '11, section 4.2) fills flat accounts so; queues
-with guarantees use the same walk on a tree with another measure of a share.
+Dominant resource fairness (Ghodsi et al., NSDI '11, section 4.2) fills flat accounts in this way.
+Queues with guarantees use the same walk on a tree with another measure of a share.
 """
 
 import heapq

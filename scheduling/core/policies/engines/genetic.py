@@ -2,7 +2,7 @@
 
 A genome is a matrix of jobs by nodes with the devices of each job on each node. A population is
 an array of genomes, so that every step of the algorithm covers many genomes at once. Most of a
-genome is empty, so a step that changes few rows or columns extracts these.
+genome is empty, so steps that change few rows or columns extract only these.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ class GeneticProblem:
         capacity: devices of each node.
         speedups: speed-ups by job, nodes and devices, ``(jobs, nodes + 1, devices + 1)``.
         sizes: the largest size of each job up to a number of devices, 0 for none.
-        current: the genome in force.
+        current: the current genome.
         factors: factors on a job's speed-up if its row differs from the current one.
         pinned: jobs whose rows must not change.
         power: exponent of the mean over jobs; lower values give more equal results.
@@ -67,8 +67,9 @@ class GeneticProblem:
     def repaired(self, genomes: Genomes, rng: np.random.Generator) -> Genomes:
         """Return valid genomes near the given ones.
 
-        One job on several nodes per node at most; allowed sizes; no more than a node has, where
-        by chance the first or the last jobs come first; pinned rows as they are.
+        Each node has at most one job that uses several nodes. Sizes are allowed, and nodes are not
+        exceeded; a random choice decides whether the first or the last jobs come first. Pinned
+        rows do not change.
         """
         turns = rng.random(genomes.shape[:2])
         backwards = np.arange(len(genomes)) >= len(genomes) // 2
@@ -163,7 +164,7 @@ def _crossed(genomes: Genomes, values: Floats, rng: np.random.Generator) -> Geno
 
 
 def _mutate(problem: GeneticProblem, genomes: Genomes, rng: np.random.Generator) -> None:
-    """Mutate: reset some rows to those in force, remove some devices, resize some jobs."""
+    """Mutate: reset some rows to the current ones, remove some devices, resize some jobs."""
     count, jobs, nodes = genomes.shape
     index, job = np.nonzero(rng.random((count, jobs)) < _RESET)
     genomes[index, job] = problem.current[job]
@@ -200,7 +201,7 @@ def _resize(problem: GeneticProblem, genomes: Genomes, rng: np.random.Generator)
 
 
 def _part_spread(genomes: Genomes, turns: Floats) -> None:
-    """Leave each node one multi-node job, that with the latest turn, and remove the others."""
+    """Leave only the multi-node job with the latest turn on each node."""
     index, job = np.nonzero(np.count_nonzero(genomes, axis=2) > 1)
     if not len(index):
         return

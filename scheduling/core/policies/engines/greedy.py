@@ -86,8 +86,8 @@ def greedy_marginal(
 ) -> dict[int, int]:
     """Raise the counts of ``start`` one step after the other, the largest gain first.
 
-    For gains that fall with every step and steps of one size the result is optimal; Optimus
-    (EuroSys '18, section 4.1) and ElasticFlow (ASPLOS '23) use it so.
+    The result is optimal if gains fall with every step and steps have one size. Optimus (EuroSys
+    '18, section 4.1) and ElasticFlow (ASPLOS '23) use it.
 
     Args:
         start: initial devices by job; they are not taken from ``free``.

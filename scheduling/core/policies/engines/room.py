@@ -49,7 +49,7 @@ def one_type(job: PolicyJob, kinds: Iterable[str]) -> list[str]:
 
 
 def on_type(job: PolicyJob, kind: str) -> Alloc:
-    """Allocate the complete gang on one type; return the present allocation if equal."""
+    """Allocate the complete gang on one type; return the current allocation if equal."""
     held = job.alloc
     whole = held is not None and held.share is None and held.devices == job.gang
     if held is not None and whole and all(part.type == kind for part in held.parts):
@@ -66,7 +66,7 @@ def shape_of(snapshot: Snapshot, kind: str, devices: int) -> Shape:
 
 
 class FreeDevices:
-    """Free devices by type: the guarantee for guaranteed jobs, also lent ones for others."""
+    """Free devices by type: the guarantee for guaranteed jobs, and lent devices for others."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._own = dict(snapshot.pool.capacity)
@@ -80,7 +80,7 @@ class FreeDevices:
         return self._kinds
 
     def free(self, kind: str, job: PolicyJob | None = None) -> int:
-        """Return devices of a type that ``job`` may use; None stands for any guaranteed job."""
+        """Return the devices of a type that ``job`` may use; None means any guaranteed job."""
         lent = self._lent.get(kind, 0) if job is not None and borrows(job) else 0
         return self._own.get(kind, 0) + lent
 
@@ -91,10 +91,10 @@ class FreeDevices:
         return {kind: self.free(kind, job) for kind in allowed if kind in self._kinds}
 
     def fit(self, job: PolicyJob) -> Alloc | None:
-        """Allocate the complete gang: the present allocation if possible, else one that fits.
+        """Allocate the complete gang: the current allocation if possible, else one that fits.
 
-        Types are tried in the order in which the job names them, those of a job without types by
-        the number of free devices.
+        Types are tried in the order of the job or, if it lists none, by the number of free
+        devices.
         """
         held = job.alloc
         if held is not None and held.share is None and held.devices == job.gang:
@@ -149,7 +149,7 @@ class FreeDevices:
         return pinned
 
     def _choices(self, job: PolicyJob, alloc: Alloc) -> Iterator[tuple[str, ...]]:
-        """Yield the usable types of each part, empty for any; present devices are retained."""
+        """Yield the usable types of each part, empty for any; current devices are retained."""
         if job.alloc is not None and alloc is job.alloc:
             for part in alloc.parts:
                 yield () if part.type is None else (part.type,)

@@ -1,4 +1,4 @@
-"""Gandiva's time slots, and packing of two jobs on one device while they gain from it.
+"""Gandiva's time slots, and packing of two jobs on one device if their total speed increases.
 
 The matrix of slots is Ousterhout's (ICDCS '82): columns are devices, rows are slices of time. A
 gang has the same row on all of its devices, so that all its workers run at once. Packing (OSDI
@@ -174,7 +174,7 @@ def _empty_last_rows(
     rows: list[dict[str, int]],
     sit: Callable[[PackedGang, int, str], bool],
 ) -> None:
-    """Move gangs of the last row forwards until none can; an emptied row is closed."""
+    """Move gangs of the last row forwards as far as possible; remove the row if it is empty."""
     moved = True
     while moved:
         moved = False

@@ -1,8 +1,8 @@
 """Gandiva: time slices, packing, migration and growth by measured rates (OSDI '18).
 
-Sections 4.1 and 4.2: jobs that do not fit take turns, a slice of time each; while the cluster is
-overloaded, small jobs are packed onto shared devices; when it is not, jobs move to types on which
-they are faster and those that allow it grow into idle devices. The policy does not choose nodes or
+Sections 4.1 and 4.2: jobs that do not fit together run in time slices. While the cluster is
+overloaded, small jobs are packed onto shared devices. Otherwise, jobs move to types on which they
+are faster, and elastic jobs grow into idle devices. The policy does not choose nodes or
 devices: the preference for nodes with gangs of the same size is the allocator's.
 """
 
@@ -52,7 +52,7 @@ class Gandiva:
     stateless: ClassVar[bool] = False
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Seat the gangs, run the row whose turn it is, and fill the rest."""
+        """Seat the gangs, run the current row, and fill the rest."""
         jobs = present(snapshot)
         room = FreeDevices(snapshot)
         allocs = room.take_pinned(jobs)
@@ -178,7 +178,7 @@ class Gandiva:
 
 
 def _gang(job: PolicyJob, snapshot: Snapshot, free: Mapping[str, int]) -> PackedGang:
-    """Build the gang of a job with its types: its present one, then the fastest first."""
+    """Build the gang of a job with its types: the current one, then by speed."""
     held = {part.type for part in job.alloc.parts} if job.alloc else set()
     kinds = sorted(
         one_type(job, sorted(free)),

@@ -1,4 +1,4 @@
-"""From a view to Gavel's programs and back: arrays of rates in, fractions by job and type out."""
+"""Conversion between views and Gavel's programs: rates in, fractions by job and type out."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -89,7 +89,7 @@ class GavelView:
         return replace(self, instance=with_pairs(self.instance, pairs))
 
     def isolated_after(self, before: Mapping[str, Any]) -> dict[str, list[float]]:
-        """Return by job: seconds in isolation for its steps so far, steps, and present rate."""
+        """Return by job: seconds in isolation for its steps so far, steps, and current rate."""
         rates = isolated_shares(self.instance)
         after = {}
         for job, rate in zip(self.jobs, rates, strict=True):

@@ -1,4 +1,4 @@
-"""Gavel's objectives, each a linear program or a few (OSDI '20, section 4)."""
+"""Gavel's objectives; each is one linear program or several (OSDI '20, section 4)."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -30,7 +30,8 @@ def max_min_fairness(instance: Fractions, weights: Floats) -> Floats:
         weights: weights of the jobs, above 0, shape ``(J,)``.
 
     Returns:
-        Fractions, shape ``(M, K)``. Jobs that can run nowhere are left out of the minimum.
+        Fractions, shape ``(M, K)``. Jobs that cannot run on any type are excluded from the
+        minimum.
     """
     scaled = _per_reference(instance, equal_shares(instance) * weights / instance.scale)
     return _raise_the_least(instance, scaled)
@@ -39,8 +40,8 @@ def max_min_fairness(instance: Fractions, weights: Floats) -> Floats:
 def least_makespan(instance: Fractions, steps_left: Floats) -> Floats:
     """Find fractions with the minimum makespan (section 4.2).
 
-    Throughputs are to be in proportion to the steps that are left: the least of
-    ``throughput / steps_left`` is maximised, and its inverse is the makespan.
+    The program maximises the minimum of ``throughput / steps_left``, whose inverse is the
+    makespan.
     """
     return _raise_the_least(instance, _per_reference(instance, steps_left))
 
@@ -92,8 +93,8 @@ def max_sum_throughput(
         prices: price of a device by type; None to maximise throughput alone.
         least: required steps/s of each job for its deadline; these rows are dropped together if
             they cannot all be met.
-        relative: each job counts by the share of its best type's throughput; else jobs with
-            quick steps get everything.
+        relative: each job counts by the share of its best type's throughput; otherwise jobs with
+            short steps get all devices.
     """
     best = instance.alone.max(axis=1, initial=0.0)
     if not relative:
@@ -124,9 +125,9 @@ def max_sum_throughput(
 def in_order(instance: Fractions, order: Sequence[int]) -> Floats:
     """Allocate first in, first out: each job on its fastest type with room (section 4.2).
 
-    A job that does not fit is skipped. Each admitted job runs all the time; with pairs, one that
-    does not fit alone joins the job with the best common throughput, if that is more than 1.5
-    devices' worth; the first that finds no such place ends the search.
+    A job that does not fit is skipped. Each admitted job runs all the time. With pairs, a job that
+    does not fit alone joins the job with the best common throughput, if that exceeds the
+    throughput of 1.5 devices. The first job without such a partner ends the search.
     """
     fractions = np.zeros((len(instance.sharings), len(instance.capacity)))
     free = instance.capacity.copy()
@@ -188,7 +189,7 @@ def _per_reference(instance: Fractions, reference: Floats) -> Floats:
 def _raise_the_least(instance: Fractions, scaled: Floats) -> Floats:
     """Maximise the least of ``throughput * scaled`` over jobs with ``scaled > 0``.
 
-    A second program divides the surplus of the least, so that nothing is idle.
+    A second program distributes the surplus, so that no device is idle.
     """
     program = FractionProgram(instance)
     if not np.any(scaled > 0):
@@ -290,7 +291,7 @@ def _weights(
 def _raise_together(
     instance: Fractions, scaled: Floats, level: Floats, weights: Floats
 ) -> tuple[Floats, float, Floats]:
-    """Raise all levels by their weights times one number, as far as possible."""
+    """Raise all levels in proportion to their weights as far as possible."""
     program = FractionProgram(instance)
     rise = program.program.variables(1)
     rows: dict[int, int] = {}

@@ -40,7 +40,7 @@ class Gavel:
         sharing: pairs of jobs may share devices.
         relative: throughputs count relative to each job's best type.
         within: distribution of a tenant's weight to its jobs, with ``hierarchical``.
-        quantum: seconds between two rotations; in between only free devices are given out.
+        quantum: seconds between two rotations; in between, only free devices are allocated.
         reset_seconds: minimum seconds for which received time counts.
         spare: jobs without a fraction may have idle devices.
         prices: price of device-hours by type, for ``cost``.
@@ -65,7 +65,7 @@ class Gavel:
     stateless: ClassVar[bool] = False
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Compute fractions when the jobs have changed, and give out this round."""
+        """Compute fractions if the jobs have changed, and allocate the devices of this round."""
         snapshot = priced(snapshot, self.prices)
         jobs = present(snapshot)
         room = FreeDevices(snapshot)
@@ -129,7 +129,7 @@ class Gavel:
     def _give_out(
         self, snapshot: Snapshot, turns: Turns, able: Sequence[PolicyJob], room: FreeDevices
     ) -> list[TimeShare]:
-        """Choose jobs to run: all again after the quantum, or running and further ones."""
+        """Choose the jobs to run: all again after the quantum, else running and further ones."""
         claims = turns.claims({job.id: job.gang for job in able}, snapshot.round_seconds / 2)
         free = {kind: room.free(kind) for kind in room.kinds}
         totals: dict[str, float] = {}

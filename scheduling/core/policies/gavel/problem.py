@@ -106,7 +106,7 @@ def equal_shares(instance: Fractions) -> Floats:
     """Return steps/s of each job if all had equal mixes of types, with the cluster time-shared.
 
     This is the reference of max-min fairness: the devices of each type over the number of jobs,
-    scaled so that no job has more than all the time.
+    scaled so that no job exceeds a fraction of 1.
     """
     mix = instance.capacity / max(1, instance.jobs)
     return instance.alone @ (mix / max(float(mix.sum()), 1e-12))

@@ -1,4 +1,4 @@
-"""Rounds that give each combination of jobs its fraction of time in the long run.
+"""Rounds that give each combination of jobs its fraction of time on average.
 
 A combination's priority on a type is its target fraction over its received fraction, and rounds
 are filled in the order of the priorities (Gavel, OSDI '20, section 5).
@@ -49,11 +49,11 @@ def choose_round(
         claims: all claims; a claim without a share is never served.
         free: devices by type.
         totals: seconds received by all combinations together by type.
-        taken: jobs that already run for another reason.
+        taken: jobs that run independently of their share.
 
     Returns:
         Claims that fit together, each job in at most one of them. A claim that does not fit is
-        skipped, so that no device is idle that has a claim.
+        skipped, so that claimed devices are not idle.
     """
     left = dict(free)
     chosen: list[TimeShare] = []
@@ -122,7 +122,7 @@ class Turns:
         }
 
     def credit(self, snapshot: Snapshot) -> None:
-        """Count the time since ``at`` for the present allocations."""
+        """Count the time since ``at`` for the current allocations."""
         for combination, kind, seconds in _held(snapshot, self.at):
             row = self.received.setdefault(combination, {})
             row[kind] = row.get(kind, 0.0) + seconds
@@ -163,7 +163,7 @@ class Turns:
 
 
 def running_claims(snapshot: Snapshot) -> set[tuple[Combination, str]]:
-    """Present combinations on each type."""
+    """Return the running combinations on each type."""
     return {(combination, kind) for combination, kind, _ in _held(snapshot, snapshot.now)}
 
 

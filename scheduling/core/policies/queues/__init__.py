@@ -1,1 +1,1 @@
-"""Policies that order jobs: backfill, queues with guarantees, fair shares, least first."""
+"""Policies that order jobs: backfill, queues with guarantees, fair shares, shortest first."""

@@ -1,7 +1,7 @@
 """First in, first out with reservations: EASY and conservative backfill.
 
-EASY: Lifka, JSSPP '95; conservative: Mu'alem and Feitelson, IEEE TPDS 2001. Unlike ``fifo``, whose
-backfill lets any job pass, no job may pass that would delay a reservation.
+EASY: Lifka, JSSPP '95; conservative: Mu'alem and Feitelson, IEEE TPDS 2001. Unlike the backfill of
+``fifo``, jobs may not pass if they would delay a reservation.
 """
 
 from collections.abc import Mapping

@@ -5,14 +5,14 @@ Tenants are queues in a tree. The child that uses the smallest part of its guara
 devices first; the unused part of a queue is lent to the others, up to their limits. With
 preemption, queues above their ideal share return whole gangs, the youngest first.
 
-Each active user of a queue may use an equal part of its capacity, with at least
-``minimum-user-limit-percent`` of it; and at most ``user-limit-factor`` times the queue's
+Each active user of a queue may use an equal part of its capacity, at least
+``minimum-user-limit-percent`` of it, and at most ``user-limit-factor`` times the queue's
 guarantee, even if the rest is idle (Hadoop's documentation, "Capacity Scheduler", queue
 properties). A queue's capacity is its guarantee, or its use if that is more.
 
 Philly (Jeon et al., ATC '19, section 2.3) adds locality. A gang first requests the tightest domain
 that can hold it. After each period of waiting it requests the next wider one. Waiting gangs hold
-nothing, so smaller jobs may pass. Devices are taken back only when the cluster is nearly full. The
+no devices, so smaller jobs may pass. Gangs are preempted only if the cluster is nearly full. The
 periods and the threshold of use are parameters, with defaults of Tessera.
 """
 
@@ -73,7 +73,8 @@ class UserLimits:
             self._held[queue, job.owner] += devices
 
     def allows(self, job: PolicyJob, devices: int) -> bool:
-        """Return whether its owner may have n more devices; one without any may start one gang.
+        """Return whether its owner may have n more devices; an owner without devices may start one
+        gang.
 
         Without this exception, a gang above the limit would never start.
         """
@@ -114,10 +115,10 @@ class Capacity:
     """Serves the queue that uses the smallest fraction of its guarantee first.
 
     Attributes:
-        strict: a queue's head that does not fit blocks its own queue.
-        preempt: queues above their ideal share return devices that others wait for.
-        dead_zone: tolerance above the ideal share, as a part of it.
-        most_preempted: maximum part of all devices that is taken back in one round.
+        strict: whether a head that does not fit blocks its queue.
+        preempt: whether queues above their ideal share return devices that others wait for.
+        dead_zone: tolerance above the ideal share, as a fraction of it.
+        most_preempted: maximum fraction of all devices that are preempted in one round.
         minimum_user_limit_percent: users share their queue equally, but no limit is below this
             part of it. YARN's default, 100, lets one user have all of it.
         user_limit_factor: maximum of one user, in its queue's guarantees; 0 for no bound (YARN's
@@ -140,7 +141,7 @@ class Capacity:
     stateless: ClassVar[bool] = True
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Take back, then serve."""
+        """Preempt, then serve the queues."""
         back = self._given_back(snapshot) if self.preempt else frozenset()
         view = _without(snapshot, back)
         root, accounts = tree(view, weigh=_guarantee)

@@ -1,8 +1,9 @@
 """Jobs in one order: by arrival, by remaining time, or by remaining service.
 
-First in, first out backfills by default: smaller jobs pass a job that does not fit, as in HiveD
-under a default pod queue. Without it the queue's head blocks all jobs behind it, so that a large
-gang is never starved by small jobs. Shortest remaining processing time first is optimal for the
+First in, first out uses backfill by default: smaller jobs pass a job that does not fit, as in
+HiveD with a default pod queue. Without backfill, the head of the queue blocks all jobs behind it,
+so that small jobs cannot starve a large gang. Shortest remaining processing time first is optimal
+for the
 mean completion time on one machine (Schrage, Operations Research 1968); for gangs the service,
 time multiplied by devices, takes its place (Tiresias, NSDI '19, compares with both).
 """
@@ -25,7 +26,7 @@ class Arrived(Protocol):
 
     @property
     def id(self) -> int:
-        """Breaks ties."""
+        """The ID, which breaks ties."""
 
     @property
     def priority(self) -> int:
@@ -80,7 +81,7 @@ class Fifo:
 def remaining_seconds(job: PolicyJob, snapshot: Snapshot) -> float:
     """Return the remaining seconds of a job at its requested size; inf if unknown.
 
-    The remaining steps come first, the declared run time is the second choice.
+    The remaining steps have precedence over the declared run time.
     """
     if job.facts.steps_left is not None:
         rates = [
@@ -111,7 +112,7 @@ class ShortestTime:
     stateless: ClassVar[bool] = True
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Walk by remaining time."""
+        """Serve jobs by remaining time."""
         left = {job.id: remaining_seconds(job, snapshot) for job in snapshot.jobs}
         plan = sorted_policy(
             snapshot, lambda job: (left[job.id], job.submitted), strict=self.strict
@@ -136,7 +137,7 @@ class ShortestService:
     stateless: ClassVar[bool] = True
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Walk by remaining service."""
+        """Serve jobs by remaining service."""
         left = {job.id: remaining_seconds(job, snapshot) * job.gang for job in snapshot.jobs}
         plan = sorted_policy(
             snapshot, lambda job: (left[job.id], job.submitted), strict=self.strict

@@ -2,7 +2,7 @@
 
 DRF: Ghodsi et al., NSDI '11, section 4, with the device types as resources. Fair shares with
 decayed usage are those of batch systems (Kay and Lauder, CACM 1988): a tenant's recent usage
-counts against it, so that a tenant that has just released a large gang is not at once the first
+counts against it, so that a tenant that has just released a large gang is not immediately first
 again.
 """
 
@@ -72,7 +72,7 @@ class FairShare:
     stateless: ClassVar[bool] = False
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Fill progressively by the sum of usage and present devices.
+        """Fill progressively by the sum of usage and current devices.
 
         A tenant with constantly ``n`` devices has a decayed usage of ``n * half_life / ln 2``, so
         usage and present devices are added as devices.

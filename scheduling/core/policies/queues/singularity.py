@@ -81,8 +81,8 @@ class Singularity:
     def _urgency(self, job: PolicyJob, achieved: Mapping[int, float]) -> tuple[Any, ...]:
         """Return the sort key: guarantees at risk by tier and shortfall, then basic jobs by usage.
 
-        A standard job above its guarantee comes between the two, the one with least surplus first.
-        Rounding to tenths, and running before waiting, prevent needless turns.
+        A standard job above its guarantee comes between the two, the smallest surplus first.
+        Rounding to tenths, and running jobs before waiting ones, prevent needless changes.
         """
         lack = self._target(job) - achieved[job.id]
         owed = lack > 0 or _rank(job) == 0
@@ -129,7 +129,7 @@ def splices(job: PolicyJob) -> list[int]:
 
 
 def sized(job: PolicyJob, size: int, room: FreeDevices) -> Alloc | None:
-    """Allocate on one type: the present one if possible, else the one with most room."""
+    """Allocate on one type: the current one if possible, else the one with most room."""
     if size == job.gang:
         return room.fit(job)
     level = job.demand.members[0].within.value

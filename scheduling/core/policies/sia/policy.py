@@ -78,7 +78,7 @@ class Market:
         self._offers: list[_Offer] = []
 
     def pin(self, job: PolicyJob) -> None:
-        """Fix a job's present allocation."""
+        """Fix the current allocation of a job."""
         alloc = job.alloc
         if alloc is None:
             return
@@ -88,7 +88,7 @@ class Market:
                 self._free[self._types.index(part.type)] -= part.n
 
     def offer(self, jobs: Sequence[PolicyJob], kinds: Ints, sizes: Ints, worth: Floats) -> None:
-        """Offer types and sizes with their worth to each job; at most 0 means better to wait."""
+        """Offer types and sizes with their worth to each job; at most 0: waiting is better."""
         if len(jobs):
             self._offers.append(_Offer(jobs, kinds, sizes, worth))
 
@@ -172,7 +172,7 @@ class Sia:
     stateless: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Refuse a power of 0, under which all sizes are worth the same."""
+        """Reject a power of 0, for which all sizes have the same value."""
         if self.fairness == 0.0:
             raise ValueError("fairness is 0; use a negative or a positive power")
 
@@ -215,7 +215,7 @@ class Sia:
     def _most_devices(self, snapshot: Snapshot, job: PolicyJob) -> int:
         """Return a job's maximum replicas now: twice its largest size on any type so far.
 
-        It begins with one; if its owner does not allow that, ``scaled_goodputs`` uses the smallest
+        It starts with one; if its owner does not allow this, ``scaled_goodputs`` uses the smallest
         size of each type.
         """
         if job.terms.kind is Kind.ELASTIC:

@@ -1,4 +1,4 @@
-"""Sia's matrix: configurations of each job as columns, and its goodput at each of them.
+"""Sia's matrix: configurations as columns, and the goodput of each job at each configuration.
 
 Goodputs are relative to the job's smallest configuration (SOSP '23, section 3.4). If a job has not
 run on a type, its goodput there is projected from a type on which it has, by the ratio of
@@ -110,8 +110,8 @@ def scaled_goodputs(
         snapshot: pool and model.
         jobs: one row each.
         columns: the configurations.
-        limits: the most replicas that each job may have; its smallest size on a type it may have
-            in any case.
+        limits: maximum number of replicas of each job; its smallest size on a type is always
+            allowed.
         within_request: estimate for batches up to the requested one only.
         bootstrap: judge a job that has not run yet by one replica's speed on each type.
     """

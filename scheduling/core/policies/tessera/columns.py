@@ -1,4 +1,4 @@
-"""The sizes on each device type between which a round chooses, and each job's rates at them.
+"""The candidate sizes on each device type, and the rates of each job at these sizes.
 
 The rates of a job that has not run yet follow from one device's speed on each type and from the
 requested gang. On a type without a run, they follow from the ratio of speeds to a type with one.

@@ -47,13 +47,13 @@ class Tessera:
     Attributes:
         value: ``prices``: work is valued at prices of devices; ``time``: by the powers of speed
             and remaining work.
-        spell: seconds for which current prices last; later the usual ones apply.
+        spell: seconds for which current prices hold; later the usual ones apply.
         tilt: exponent of the remaining time in the weight at prices.
         power: power of the speed in the objective, by time.
         order: exponent of the remaining work, by time.
         belief: factor on a guess of the remaining work.
         horizon: seconds over which a restart must pay.
-        trust: spans of the horizon that are added to a job's own time between restarts.
+        trust: number of horizons that are added to a job's own time between restarts.
         caution: factor on the restart seconds of a running job.
         growth: assumed remaining steps of a job of unknown size for each finished step.
         start: minimum assumed seconds on its least size for a job of unknown size.

@@ -1,8 +1,8 @@
 """The assignment problem as arrays, and its Lagrangian dual by cutting planes.
 
-Each point tried gives one column (the total use of all jobs there, and its value); a linear
-program over those columns, with one row per capacity and one for their weights, gives the next
-prices. It is solved by revised simplex steps on a basis of that size. Points between the best
+Each tried point gives one column (the total use of all jobs, and its value). A linear program over
+these columns, with one row per capacity and one for the weights, gives the next prices. It is
+solved by revised simplex steps on a basis of that size. Points between the best
 prices so far and the program's damp its oscillation.
 """
 
@@ -45,8 +45,8 @@ class Relaxed(NamedTuple):
 class Problem:
     """Problem to maximise the sum of one value per row, with uses within the capacities.
 
-    Uses and capacities are whole numbers as floats: products with prices would copy integers each
-    time, and up to 2**53 nothing is lost.
+    Uses and capacities are integers stored as floats, exact up to 2**53: products of integer
+    arrays with prices would require copies.
 
     Attributes:
         values: array ``(jobs, 1 + choices)``; column 0: no allocation; -inf: impossible.
@@ -137,7 +137,7 @@ class Priced:
 class _Master:
     """The linear program over relaxations: slacks, the empty one, then the generated ones.
 
-    It has few rows, so it uses plain lists: arrays of four numbers cost more in calls than in
+    It has few rows, so it uses plain lists: calls on arrays of four numbers cost more than the
     arithmetic.
     """
 

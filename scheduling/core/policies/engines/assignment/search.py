@@ -1,10 +1,10 @@
-"""Answers close to the relaxation: an exact search of the core, and a quick repair.
+"""Solutions close to the relaxation: an exact search of the core, and a quick repair.
 
 At given prices, the value of any solution is the relaxation's bound, less each job's loss by
 departing from its best column, less the price of the unused capacity. So the best solution departs
-only in jobs and columns whose loss is within the distance between bound and optimum: the core. It
-is searched job by job, with the least loss for each use of the capacities. The repair blends
-relaxations job by job, makes them fit, and fills up the rest.
+only in jobs and columns whose loss is within the distance between bound and optimum: the core. The
+search goes job by job and stores the smallest loss for each use of the capacities. The repair
+blends relaxations job by job, makes them fit, and uses the remaining capacity.
 """
 
 from dataclasses import dataclass
@@ -81,8 +81,8 @@ class _Stages(NamedTuple):
     Attributes:
         each: the jobs, those with most at stake first; a change's key is one number for all uses,
             None where that would be too large.
-        low: the most that they can lower each use together, with nothing after the last.
-        high: the most that they can raise it.
+        low: maximum reduction of each use by these jobs together; zero after the last.
+        high: maximum increase of each use.
     """
 
     each: list[_Stage]
@@ -207,7 +207,7 @@ def _walked_back(core: Core, stages: list[_Stage], back: list[Ints], state: int)
 
 @dataclass(slots=True)
 class _Moves:
-    """Departures from the present picks, as parallel arrays grouped by job."""
+    """Departures from the current picks, as parallel arrays grouped by job."""
 
     core: Core
     picks: Ints
@@ -248,7 +248,7 @@ class _Moves:
         self.gains[mine] -= gain
 
     def relieve(self) -> bool:
-        """Take the departure that loses least for the excess that it ends."""
+        """Take the departure with the smallest loss per removed excess."""
         after = self.excess + self.change
         over = np.maximum(self.excess, 0)
         relief = (over - np.maximum(after, 0)) @ self.prices
@@ -261,7 +261,7 @@ class _Moves:
         return True
 
     def fill(self) -> bool:
-        """Take the departure that gains most and still fits."""
+        """Take the fitting departure with the largest gain."""
         fits = (self.excess + self.change <= 0).all(axis=1)
         gains = np.where(fits, self.gains, 0.0)
         index = int(gains.argmax()) if len(gains) else 0

@@ -128,7 +128,7 @@ def assign(
 
     Raises:
         ValueError: shapes do not match, a value is infinite, a use or a capacity is negative.
-        NoSolutionError: neither the search nor HiGHS came close enough.
+        NoSolutionError: neither the search nor HiGHS reached the gap.
     """
     problem = Problem.of(values, uses, capacity, thrift)
     priced = find_prices(problem, prices, max(gap / 10.0, _NEAR / (1 + len(problem.values))))
