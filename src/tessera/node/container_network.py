@@ -1,4 +1,4 @@
-"""The private network of a container: a second container with the namespace and its rules.
+"""The own network of a container: a second container with the namespace and its rules.
 
 An engine can start a container in the network of another one. So a small container without
 user content is started first, the packet filter rules are loaded into its network

@@ -1,6 +1,6 @@
 """Blocked addresses of jobs, and packet filter rules of a container's own network.
 
-A container with a private network can reach all hosts outside of the node, but not the node
+A container with its own network can reach all hosts outside of the node, but not the node
 itself,
 other jobs on it, or the metadata services of clouds, which have credentials of the machine. From
 outside only its declared ports can be reached. The rules are text for ``iptables`` or ``nft``,

@@ -1,4 +1,4 @@
-"""The private network of a plain job: a namespace with loopback, ports, and optional outside
+"""The own network of a plain job: a namespace with loopback, ports, and optional outside
 access.
 
 Outside access uses ``slirp4netns``, which forwards connections as the runner's user, without root.
