@@ -102,7 +102,6 @@ class WorkerSettings:
 
 
 def worker_settings() -> WorkerSettings:
-    """Return the settings of the workers."""
     environment = settings.TESSERA
     return WorkerSettings(
         data_dir=environment.data_dir,

@@ -56,7 +56,7 @@ class IsolationLevelOut(TypedDict):
 
 
 class NetworkOut(TypedDict):
-    """The result of probing the own network of jobs on a node; `remedy` makes it available."""
+    """The result of probing an own network on a node; `remedy` makes it available."""
 
     network: str
     available: bool

@@ -277,7 +277,6 @@ def keep_template(request: PageRequest) -> HttpResponseBase:
 @posts_from("job-templates")
 @page
 def drop_template(request: PageRequest) -> HttpResponseBase:
-    """Delete a template."""
     word = request.http.POST.get("id", "")
     delete_template(viewer=request.viewer, pk=int(word) if _is_number(word) else 0)
     messages.success(request.http, _("Template deleted."))

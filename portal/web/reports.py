@@ -65,7 +65,6 @@ def usage_page(asked: PageRequest) -> HttpResponse:
 @require_safe
 @page
 def usage_csv(asked: PageRequest) -> HttpResponse:
-    """Return the usage as CSV."""
     found, month = _found(asked)
     return csv_answer(asked.viewer, found, f"usage-{month}-{found.by}.csv")
 

@@ -49,7 +49,6 @@ class Names(forms.CharField):
         return ", ".join(value) if isinstance(value, list | tuple) else value
 
     def clean(self, value: Any) -> list[str]:
-        """Return the names as a list."""
         return str(super().clean(value) or "").replace(",", " ").split()
 
 

@@ -228,7 +228,6 @@ def with_secret(typed: Typed, role: str, name: str) -> Typed:
 
 
 def without_secret(typed: Typed, role: str, name: str) -> Typed:
-    """Remove one secret."""
     return with_changes(typed, [(("roles", role, "secrets", name), None)])
 
 

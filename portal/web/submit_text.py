@@ -126,7 +126,6 @@ def with_role(typed: Typed) -> Typed:
 
 
 def without_role(typed: Typed, role: str) -> Typed:
-    """Remove a role."""
     return with_changes(typed, [(("roles", role), None)])
 
 

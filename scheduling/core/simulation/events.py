@@ -104,7 +104,6 @@ class EventClock:
         self._events: list[ClockEvent] = []
 
     def add(self, at: float, kind: EventKind, number: int = 0, version: int = 0) -> None:
-        """Add an event."""
         heapq.heappush(self._events, ClockEvent(at, kind, number, version))
 
     def first(self) -> ClockEvent | None:
