@@ -120,8 +120,8 @@ DESK, PHONE = Size("", 1280, 800), Size("-phone", 390, 844)
 ON_PHONES = ("home", "overview", "job", "jobs", "timeline")
 IN_CHINESE = ("home", "overview", "submit", "jobs", "job-waiting", "virtual-cluster")
 IN_THE_DARK = (
-    "login", "home", "overview", "submit", "jobs", "job", "job-waiting", "timeline", "nodes", "node",
-    "virtual-clusters", "virtual-cluster", "tenant", "usage", "policies", "what-if-answer",
+    "login", "home", "overview", "submit", "jobs", "job", "job-waiting", "timeline", "nodes",
+    "node", "virtual-clusters", "virtual-cluster", "tenant", "usage", "policies", "what-if-answer",
 )  # fmt: skip
 TALLEST = 1600
 

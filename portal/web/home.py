@@ -22,7 +22,7 @@ from portal.web.jobs import end_in_words
 from portal.web.overview import overview
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.clusters.queries.cluster import vc_uses as uses_for
-from scheduling.jobs.queries.job_nodes import nodes_of_jobs
+from scheduling.jobs.queries.instances import nodes_of_jobs
 from scheduling.jobs.queries.jobs import JobFilter, JobRow, page_of_jobs, page_of_queue
 from scheduling.jobs.queries.mine import (
     FAILURES_FOR,
