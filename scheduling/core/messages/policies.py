@@ -100,6 +100,15 @@ PARAMETERS: Final[Mapping[str, Template]] = {
     "param-sizes": fixed("maximum number of sizes between consecutive powers of two"),
     "param-history": fixed("expect the needs of past jobs of the application"),
     "param-assignment-gap": fixed("relative gap of the assignment"),
+    "summary-crius": fixed("large models by their grids: halves, doubles and moves jobs"),
+    "param-depth": fixed("maximum changes of other jobs that make room for a waiting job"),
+    "param-upgrades": fixed("maximum changes of running jobs to more devices or faster types"),
+    "param-halve": fixed("jobs may be halved and doubled"),
+    "param-exchange": fixed("jobs may move to another device type"),
+    "param-overtake": fixed("later jobs may start before a waiting job, until it fits"),
+    "param-relative": fixed("throughput counts relative to that at the requested size"),
+    "param-pay-restart": fixed("a change must pay for the restart of the job"),
+    "param-deadline": fixed("exclude sizes that miss the deadline, and refuse late jobs"),
     "param-order": fixed("order within and between queues"),
     "param-queues": fixed("number of queues by attained service"),
     "param-first-threshold": fixed("device-seconds after which a job leaves the first queue"),
@@ -129,6 +138,9 @@ POLICIES: Final[Mapping[str, Template]] = {
     "would-delay": fixed("Starting it now would delay jobs ahead of it."),
     "other-slice": fixed("It runs in another time slice."),
     "no-type-has-enough": fixed("No device type has enough free devices for its minimum size."),
+    "no-room-by-changes": fixed(
+        "Too few devices are free, and changes of other jobs do not make enough room."
+    ),
     "share-not-behind": fixed(
         "It starts when its received share of time falls behind its target share."
     ),

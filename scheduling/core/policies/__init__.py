@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from scheduling.core.policies.base import Policy
+from scheduling.core.policies.crius import Crius
 from scheduling.core.policies.easyscale.policy import EasyScale
 from scheduling.core.policies.elasticflow.policy import ElasticFlow
 from scheduling.core.policies.gandiva.policy import Gandiva
@@ -43,6 +44,7 @@ POLICIES: Final[Mapping[str, type[Policy]]] = MappingProxyType(
             Fifo,
             Backfill,
             Capacity,
+            Crius,
             DominantShare,
             EasyScale,
             ElasticFlow,

@@ -1,6 +1,8 @@
 """Every policy runs hybrid jobs, and only on shapes with a grid."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -60,7 +62,7 @@ def hybrid_views(draw):
 @given(view=hybrid_views())
 def test_a_plan_has_a_grid_for_each_hybrid_job_in_every_round(name, view):
     policy = make_policy(name, {"generations": 8} if name == "pollux" else {})
-    state = {}
+    state: Mapping[str, Any] = {}
     for number in range(3):
         view = replace(view, now=view.now + 400.0 * number, round_number=number)
         plan, state = policy.plan(view, state)
@@ -82,7 +84,8 @@ def test_one_hybrid_job_alone_runs(name):
     job = replace(
         job, grids=(row("a", 2, 1.0), row("b", 1, 1.0), row("b", 2, 1.9), row("b", 4, 3.5))
     )
-    view, state = make_view([job], CAPACITY, model=LiveModel([job], {})), {}
+    view = make_view([job], CAPACITY, model=LiveModel([job], {}))
+    state: Mapping[str, Any] = {}
     for number in range(4):
         view = replace(view, now=view.now + 400.0, round_number=number)
         plan, state = make_policy(name, {}).plan(view, state)
