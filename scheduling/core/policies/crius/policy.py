@@ -207,18 +207,12 @@ class _Round:
         return self._make_room(one) or (self.policy.opportunistic and self._take_back(one))
 
     def _make_room(self, one: JobOptions) -> bool:
-        """Halve or move other jobs so that a job fits."""
+        """Place a job on another type, or halve or move other jobs so that it fits."""
         key = (one.asked, tuple(sorted(one.values)))
-        if self.policy.depth == 0 or key in self.failed or self.searches >= _SEARCHES:
-            return self._place_asked(one)
+        if key in self.failed or self.searches >= _SEARCHES:
+            return False
         self.searches += 1
         found = self.policy.search(len(self.books.slots)).outcome(self.books, one)
-        fitting = next((slot for slot in one.asked if self._fits(slot)), None)
-        if self.policy.exchange and fitting is not None:
-            gain = one.values[fitting]
-            if found is None or gain >= found.gain:
-                self.books.place(one, fitting)
-                return True
         if found is None:
             self.failed.add(key)
             return False
@@ -227,15 +221,6 @@ class _Round:
             self.books.place(self.books.options[job_id], slot)
         self.books.place(one, found.slot)
         return True
-
-    def _place_asked(self, one: JobOptions) -> bool:
-        """Place a job at its requested size on any type, without changes of others."""
-        if not self.policy.exchange:
-            return False
-        slot = next((slot for slot in one.asked if self._fits(slot)), None)
-        if slot is not None:
-            self.books.place(one, slot)
-        return slot is not None
 
     def _take_back(self, one: JobOptions) -> bool:
         """Suspend running jobs that arrived later, the newest first, until a job fits."""

@@ -58,22 +58,21 @@ class RoomSearch:
     beam: int = BEAM
 
     def outcome(self, books: Assignment, new: JobOptions) -> Outcome | None:
-        """Return the best room for a new job that has none without changes, or None."""
+        """Return the best room for a new job, with as few as no changes, or None."""
         best: Outcome | None = None
         starts = new.asked if self.exchange else new.asked[:1]
         level = [Node(request=s, gain=0.0, free=books.free, changes={}) for s in starts]
         seen = {_key(node) for node in level}
-        for _level in range(self.depth):
+        for step in range(self.depth + 1):
             further: list[Node] = []
             for node in level:
-                for child in self._children(books, new, node):
-                    if (key := _key(child)) in seen:
-                        continue
-                    seen.add(key)
-                    if child.free[child.request.type] >= child.request.devices:
-                        best = _better(best, child, new)
-                    else:
-                        further.append(child)
+                if node.free[node.request.type] >= node.request.devices:
+                    best = _better(best, node, new)
+                elif step < self.depth:
+                    for child in self._children(books, new, node):
+                        if (key := _key(child)) not in seen:
+                            seen.add(key)
+                            further.append(child)
             further.sort(key=lambda node: _rank(node, new))
             level = further[: self.beam]
         return best
