@@ -22,6 +22,7 @@ MODULES = (
     "resizes",
     "policies",
     "isolation",
+    "hybrid",
 )
 
 

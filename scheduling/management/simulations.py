@@ -55,6 +55,11 @@ def add_world_arguments(parser: ArgumentParser) -> None:
         default="any",
         help="types of a job that names one: any, or only the asked one (default: any)",
     )
+    parser.add_argument(
+        "--hybrid",
+        action="store_true",
+        help="jobs run on every measured type and size (rules events, traces of Crius)",
+    )
     parser.add_argument("--interval", type=float, metavar="SECONDS", help="between rounds")
     parser.add_argument("--knowledge", choices=["observed", "oracle"], default="observed")
     parser.add_argument("--size-aware", action=BooleanOptionalAction, default=False)
@@ -224,6 +229,8 @@ def build_setup(trace: Trace, policy: Policy, options: Mapping[str, Any], seed: 
     """
     if options["interval"] is not None and not 1.0 <= options["interval"] <= 86_400.0:
         raise SimulationError(f"--interval is {options['interval']:g}; use 1 to 86400 seconds")
+    if options["hybrid"] and (options["rules"] != "events" or trace.format != "crius"):
+        raise SimulationError("--hybrid needs --rules events and a trace of format crius")
     return Setup(
         trace=trace,
         cluster=read_cluster(options["cluster"]),
@@ -238,6 +245,7 @@ def build_setup(trace: Trace, policy: Policy, options: Mapping[str, Any], seed: 
         ),
         conditions=read_conditions(options),
         policy=policy,
+        hybrid=options["hybrid"],
     )
 
 

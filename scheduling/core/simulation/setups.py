@@ -44,6 +44,7 @@ class Setup:
         interval: seconds between two rounds; None for the default of the rules.
         shares: guaranteed nodes by virtual cluster and type; empty for one common pool.
         policy: the policy of the run, for rules whose policies have switches of the rules.
+        hybrid: whether jobs are hybrid-parallel and run on every measured type and size.
     """
 
     trace: Trace
@@ -55,6 +56,7 @@ class Setup:
     conditions: Conditions = FAIR_WEATHER
     shares: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
     policy: Policy | None = None
+    hybrid: bool = False
 
 
 class RuleSet(Protocol):

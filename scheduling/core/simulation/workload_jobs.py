@@ -1,20 +1,29 @@
 """Jobs of a trace as input of rounds: gangs, terms, job facts, and refusals at submission."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import exp
 from typing import Final, TypeVar
 
 import numpy as np
 
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand
-from scheduling.core.policy_interface import Facts, Kind, Scale, Terms
+from scheduling.core.policy_interface import (
+    BestGrid,
+    Facts,
+    GridTable,
+    Kind,
+    Scale,
+    Step,
+    Terms,
+    grid_types,
+)
 from scheduling.core.simulation.facts import with_speed
 from scheduling.core.simulation.setups import Setup
 from scheduling.core.simulation.shares import assigned, guarantee
 from scheduling.core.simulation.speedup import HeldShape
 from scheduling.core.values import JobFacts, QueuedJob
-from scheduling.core.workloads.run_times import Seconds, seconds_by_type
+from scheduling.core.workloads.run_times import Seconds, rates_by_size, seconds_by_type
 from scheduling.core.workloads.traces import TraceJob
 
 WHOLE: Final = "all"
@@ -33,6 +42,7 @@ class WorkloadJob:
         seconds: run time at its requested size, by device type.
         queued: the job as it is submitted; its ID is its index in the trace plus 1.
         known: its terms and first facts.
+        grids: the rate of each type and size, of a hybrid job.
         refused: reason why it never fits its guarantee, in words; None if it can fit.
     """
 
@@ -41,6 +51,14 @@ class WorkloadJob:
     queued: QueuedJob
     known: JobFacts
     refused: str | None
+    grids: GridTable = ()
+
+    @property
+    def steps_per_second(self) -> float:
+        """Steps that it reports in a second of its work at its requested size."""
+        if self.grids and self.job.steps and self.shortest:
+            return self.job.steps / self.shortest
+        return float(self.job.devices)
 
     @property
     def shortest(self) -> float:
@@ -59,11 +77,45 @@ def workload_jobs(setup: Setup) -> list[WorkloadJob]:
     Raises:
         SimulationError: a job has no run time, or its tenant has no virtual cluster.
     """
+    tables: list[GridTable] = [()] * len(setup.trace.jobs)
+    if setup.hybrid:
+        tables = _grid_tables(setup)
+        jobs = tuple(map(_hybrid, setup.trace.jobs, tables))
+        setup = replace(setup, trace=replace(setup.trace, jobs=jobs))
     seconds = seconds_by_type(setup.trace, setup.cluster, setup.files)
     vcs = [WHOLE] * len(setup.trace.jobs)
     if setup.shares:
         vcs = assigned(setup.trace, setup.shares, setup.cluster, setup.seed)
-    return _Submission(setup, vcs).jobs(seconds)
+    return _Submission(setup, vcs).jobs(seconds, tables)
+
+
+def _grid_tables(setup: Setup) -> list[GridTable]:
+    """Return the measured rates of each job on the types that it may use; powers of two only."""
+    cluster = setup.cluster
+    return [
+        tuple(
+            BestGrid(
+                type=kind,
+                devices=devices,
+                nodes=len(cluster.packed(kind, devices)),
+                rate=rate,
+                source="given",
+            )
+            for kind in cluster.types
+            if not job.types or kind in job.types
+            for devices, rate in sorted(rates.get(kind, {}).items())
+            if devices & (devices - 1) == 0 and devices <= cluster.capacity[kind]
+        )
+        for job, rates in zip(
+            setup.trace.jobs, rates_by_size(setup.trace, setup.files), strict=True
+        )
+    ]
+
+
+def _hybrid(job: TraceJob, table: GridTable) -> TraceJob:
+    most = max((row.devices for row in table), default=job.devices)
+    scale = Scale(minimum=1, maximum=max(most, job.devices), step=Step.POWER_OF_TWO)
+    return replace(job, kind=Kind.ELASTIC, scale=scale) if table else job
 
 
 class _Submission:
@@ -79,19 +131,21 @@ class _Submission:
         self._people = _numbered([(job.tenant, job.user) for job in setup.trace.jobs])
         self._demands: dict[tuple[int, tuple[str, ...]], Demand] = {}
 
-    def jobs(self, seconds: Sequence[Seconds]) -> list[WorkloadJob]:
+    def jobs(self, seconds: Sequence[Seconds], tables: Sequence[GridTable]) -> list[WorkloadJob]:
         noise = self._setup.conditions.estimate_noise
         stream = np.random.default_rng([self._setup.seed, _NOISE_STREAM])
         found = []
         for index, job in enumerate(self._setup.trace.jobs):
             wrong = exp(noise * float(stream.standard_normal())) if noise else 1.0
-            found.append(self._job(index, job, seconds[index], wrong))
+            found.append(self._job(index, job, seconds[index], tables[index], wrong))
         return found
 
-    def _job(self, index: int, job: TraceJob, seconds: Seconds, wrong: float) -> WorkloadJob:
+    def _job(
+        self, index: int, job: TraceJob, seconds: Seconds, grids: GridTable, wrong: float
+    ) -> WorkloadJob:
         vc = self._vcs[index]
         tenant = self._tenants[vc if self._setup.shares else job.tenant]
-        demand = self._demand(job, seconds)
+        demand = self._demand(job, grid_types(grids) or seconds)
         queued = QueuedJob(
             id=index + 1,
             vc=self._vc_numbers[vc],
@@ -109,11 +163,12 @@ class _Submission:
             queued=queued,
             known=self._known(job, seconds, tenant, demand, wrong),
             refused=_why_never(job, seconds, self._reachable(vc)),
+            grids=grids,
         )
 
-    def _demand(self, job: TraceJob, seconds: Seconds) -> Demand:
+    def _demand(self, job: TraceJob, able: Collection[str]) -> Demand:
         """Return a gang of single devices; it names types if it prefers or cannot use some."""
-        types = tuple(kind for kind in job.types or self._setup.cluster.types if kind in seconds)
+        types = tuple(kind for kind in job.types or self._setup.cluster.types if kind in able)
         if job.wish in types:
             types = (job.wish, *(kind for kind in types if kind != job.wish))
         elif types == self._setup.cluster.types:
@@ -141,13 +196,15 @@ class _Submission:
             batch=job.batch,
         )
         is_sized = knowledge.size_aware or knowledge.oracle
+        is_hybrid = self._setup.hybrid and job.steps is not None
+        steps = job.steps if is_hybrid and job.steps else shortest * job.devices
         known = JobFacts(
             terms=terms,
-            facts=Facts(steps_left=shortest * job.devices * wrong if is_sized else None),
+            facts=Facts(steps_left=steps * wrong if is_sized else None),
             asked=demand,
             start_seconds=self._setup.conditions.restart_seconds,
         )
-        for kind in seconds if knowledge.oracle and shortest else ():
+        for kind in seconds if knowledge.oracle and shortest and not is_hybrid else ():
             nodes = len(self._setup.cluster.packed(kind, job.devices))
             shape = HeldShape(types=(kind,), nodes=nodes, devices=job.devices)
             known = with_speed(known, shape, job.devices * shortest / seconds[kind])

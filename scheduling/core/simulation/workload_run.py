@@ -8,6 +8,7 @@ conditions' restart time; the first start is free. Nodes may fail.
 import heapq
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from scheduling.core.jobspec import Demand
 from scheduling.core.policies.base import Policy, label_of
 from scheduling.core.policies.queues.ordered import Fifo
-from scheduling.core.policy_interface import Kind
+from scheduling.core.policy_interface import Kind, grid_at
 from scheduling.core.simulation.cluster import SimulatedCluster, SimulationSettings
 from scheduling.core.simulation.events import HealthChange
 from scheduling.core.simulation.jobs import Overhead
@@ -127,7 +128,10 @@ class WorkloadRun:
             restart=conditions.restart_seconds, checkpoint=conditions.checkpoint_seconds or None
         )
         self.world = SimulatedCluster(
-            _empty_cluster(setup, policy, start),
+            replace(
+                _empty_cluster(setup, policy, start),
+                grids={job.queued.id: job.grids for job in self.jobs if job.grids},
+            ),
             lambda job_id: self.jobs[job_id - 1].shortest,
             settings=SimulationSettings(
                 grace=0.0,
@@ -135,9 +139,9 @@ class WorkloadRun:
                 ticks_always=any(job.job.kind is not Kind.RIGID for job in self.jobs),
             ),
             arrivals=[(job.queued, job.known) for job in admitted],
-            speedup=self._speedup if _types_differ(self.jobs) else proportional,
+            speedup=self._speedup if setup.hybrid or _types_differ(self.jobs) else proportional,
             overhead=lambda _job_id: overhead,
-            steps=lambda job_id: float(self.jobs[job_id - 1].job.devices),
+            steps=lambda job_id: self.jobs[job_id - 1].steps_per_second,
             limit=self._measured,
             make=lambda _name, _args: policy,
         )
@@ -250,7 +254,12 @@ class WorkloadRun:
             self.world.schedule(change)
 
     def _speedup(self, job: QueuedJob, asked: Demand, held: HeldShape) -> float:
-        speed = self.jobs[job.id - 1].speed(held.types)
+        known = self.jobs[job.id - 1]
+        if known.grids:
+            (kind,) = held.types
+            row = grid_at(known.grids, kind, held.nodes, held.devices)
+            return row.rate / known.steps_per_second if row is not None else 0.0
+        speed = known.speed(held.types)
         return speed * held.devices / max(asked.devices, 1)
 
     def _record(self, job: WorkloadJob) -> JobRecord:

@@ -62,6 +62,17 @@ def seconds_by_type(trace: Trace, cluster: SimCluster, files: FileReader) -> lis
     return found
 
 
+def rates_by_size(trace: Trace, files: FileReader) -> list[Mapping[str, Sizes]]:
+    """Return each job's measured steps/s by type and number of devices; empty if not measured.
+
+    Raises:
+        SimulationError: the trace's format has no table of rates.
+        TraceError: the table cannot be read.
+    """
+    rates = _rates(trace.format, trace.jobs[0], files) if trace.jobs else {}
+    return [rates.get((job.application, job.batch)) or {} for job in trace.jobs]
+
+
 def interpolated(sizes: Sizes, devices: int) -> float:
     """Interpolate the rate at a size; return 0 beyond the largest measured size.
 
