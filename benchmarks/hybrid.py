@@ -5,7 +5,8 @@ Traces, step times and clusters are those of Crius' artefact, below ``TESSERA_SH
 grids. All policies know the same rates of all grids. ``fifo`` is held to the requested type and
 size, as published. Progress is real, each restart costs 60 s, and all jobs count.
 
-    python -m benchmarks.hybrid [--trace pai ...] [--devices 64 1280] [--jobs N] [--decisions]
+    python -m benchmarks.hybrid [--trace pai ...] [--devices 64 1280] [--jobs N]
+        [--decisions | --traces]
 """
 
 import argparse
@@ -74,8 +75,9 @@ def main() -> None:
     parser.add_argument("--devices", nargs="+", default=["64", "1280"])
     parser.add_argument("--jobs", type=int, help="only the first jobs of each trace")
     parser.add_argument("--decisions", action="store_true", help="only decision times")
+    parser.add_argument("--traces", action="store_true", help="only traces")
     options = parser.parse_args()
-    for one in decision_entries():
+    for one in decision_entries() if options.decisions or not options.traces else ():
         print(json.dumps(one), flush=True)
     if options.decisions or not CLUSTERS.is_file():
         return

@@ -26,6 +26,8 @@ _BUSY: Final = 150
 _SEARCHES: Final = 100
 """Maximum searches of one plan."""
 _GAIN: Final = 1e-9
+_RESTARTS_TO_PAY: Final = 10.0
+"""Minimum run time before a change, in restarts; live rounds ignore earlier changes."""
 _WAITS: Final = sentence(message("no-room-by-changes"))
 
 
@@ -115,10 +117,14 @@ class Crius:
             and (
                 is_pinned(job)
                 or borrows(job)
-                or snapshot.now - job.since < self.settle
+                or snapshot.now - job.since < self._patience(snapshot, job)
                 or held_slot(job.alloc) is None
             )
         }
+
+    def _patience(self, snapshot: Snapshot, job: PolicyJob) -> float:
+        """Return the seconds for which a job keeps its devices; the driver waits as long."""
+        return max(self.settle, _RESTARTS_TO_PAY * snapshot.model.restart_seconds(job))
 
     def _is_late(self, snapshot: Snapshot, job: PolicyJob) -> bool:
         """Return whether a waiting job has passed its deadline."""

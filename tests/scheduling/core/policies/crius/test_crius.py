@@ -253,10 +253,13 @@ def test_an_upgrade_must_pay_for_its_restart():
 
 
 def test_a_young_job_is_not_changed():
-    job = hybrid(1, 1, {("a", 1): 1.0, ("b", 1): 3.0}, held=("a", 1), since=NOW - 299.0)
+    job = hybrid(1, 1, {("a", 1): 1.0, ("b", 1): 3.0}, held=("a", 1), since=NOW - 350.0)
 
-    assert planned([job], {"a": 1, "b": 1})[0] == {1: (1, "a")}
-    assert planned([job], {"a": 1, "b": 1}, settle=200.0)[0] == {1: (1, "b")}
+    assert planned([job], {"a": 1, "b": 1})[0] == {1: (1, "b")}
+    assert planned([job], {"a": 1, "b": 1}, settle=400.0)[0] == {1: (1, "a")}
+    # Live rounds ignore changes within 10 restarts of 30 s.
+    young = replace(job, since=NOW - 299.0)
+    assert planned([young], {"a": 1, "b": 1}, settle=0.0)[0] == {1: (1, "a")}
 
 
 def test_a_waiting_job_takes_back_devices_of_later_jobs():
