@@ -3,6 +3,7 @@
 from scheduling.clusters.models import VirtualCluster
 from scheduling.core.jobspec import JobClass, JobSpec, Within
 from scheduling.core.jobspec.parsing import PIN_NEEDS_GUARANTEE, PIN_REMEDY
+from scheduling.core.jobspec.sharing import conflict_of
 from scheduling.core.messages import sentence
 from scheduling.jobs.models import SourceArchive
 from scheduling.jobs.queries.submit_context import SubmitContext
@@ -25,9 +26,31 @@ def faults_of(
         *_network_faults(spec, submit_context),
         *_pin_faults(spec, virtual_cluster, job_class, submit_context),
         *_share_faults(spec, virtual_cluster, job_class, submit_context),
+        *_sharing_faults(spec, job_class),
         *_archive_faults(spec, virtual_cluster),
         *_reader_faults(spec, virtual_cluster),
     ]
+
+
+def _sharing_faults(spec: JobSpec, job_class: JobClass) -> list[FieldError]:
+    """Return faults of device sharing fields that belong to the other class of jobs."""
+    if spec.sharing is None:
+        return []
+    is_guaranteed = job_class is JobClass.GUARANTEED
+    document = spec.sharing.to_json()
+    faults = []
+    for name in spec.sharing.fields_against(guaranteed=is_guaranteed):
+        message, remedy = conflict_of(name)
+        faults.append(
+            FieldError(
+                field=f"sharing.{name}",
+                value=document[name],
+                message=message,
+                remedy=remedy,
+                code="conflict",
+            )
+        )
+    return faults
 
 
 def _network_faults(spec: JobSpec, submit_context: SubmitContext) -> list[FieldError]:

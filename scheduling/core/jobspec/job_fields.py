@@ -19,6 +19,7 @@ from scheduling.core.jobspec.scalars import (
     read_matching,
     read_note,
 )
+from scheduling.core.jobspec.sharing import SHARING_FIELDS, read_sharing
 from scheduling.core.jobspec.source import SOURCE_FIELDS, read_source
 from scheduling.core.jobspec.storage_fields import STORAGE_FIELD, read_storage_name
 from scheduling.core.jobspec.table import (
@@ -395,6 +396,16 @@ JOB_FIELDS: Final = (
         schema={"type": "string", "format": "date-time"},
     ),
     *WATCH_FIELDS,
+    Field(
+        name="sharing",
+        type="object",
+        default="that of the virtual cluster",
+        help="Guests on the devices of this job, or whether it may itself be a guest (see Device "
+        "sharing).",
+        read=read_sharing,
+        schema=OBJECT,
+        fields=SHARING_FIELDS,
+    ),
     *(
         Field(
             name=name,
@@ -407,7 +418,6 @@ JOB_FIELDS: Final = (
         )
         for name, kind, words in (
             ("model", "object", "Input of the planner for hybrid parallelism."),
-            ("sharing", "object", "Share a device with other jobs."),
         )
     ),
 )

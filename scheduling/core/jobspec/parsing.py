@@ -8,6 +8,7 @@ from scheduling.core.jobspec.errors import DocumentPlace, InvalidJobSpecError, R
 from scheduling.core.jobspec.job_fields import JOB_FIELDS
 from scheduling.core.jobspec.parallel import check_parallel
 from scheduling.core.jobspec.scalars import KIB
+from scheduling.core.jobspec.sharing import check_guest
 from scheduling.core.jobspec.table import read_object
 from scheduling.core.jobspec.values import JobClass, JobSpec
 from scheduling.core.messages import sentence
@@ -86,6 +87,7 @@ def _check_job(given: Mapping[str, Any], place: DocumentPlace) -> None:
     check_parallel(given, place)
     _check_ports(given, place)
     _check_rdma(given, place)
+    check_guest(given, place)
     compat = given.get("compat")
     roles = given.get("roles", {})
     if compat is None:

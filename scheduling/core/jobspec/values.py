@@ -10,6 +10,7 @@ from typing import Any, Final
 from scheduling.core.jobspec.containers import NO_SETTINGS, ContainerSettings
 from scheduling.core.jobspec.elastic import Elastic
 from scheduling.core.jobspec.parallel import Parallel
+from scheduling.core.jobspec.sharing import Sharing
 from scheduling.core.jobspec.watching import Notify, idle_policy_document, log_rule_documents
 from scheduling.core.lifecycle import FailureClass
 from scheduling.core.watching.idleness import IdlePolicy
@@ -211,6 +212,7 @@ class JobSpec:
         notify: mail settings; None for the owner's settings for all jobs.
         idle_policy: action if its devices are idle; None for that of the virtual cluster.
         log_rules: actions on lines of its log, in addition to the rules for all jobs.
+        sharing: guests on its devices, or its wish to be a guest; None for the defaults.
     """
 
     name: str
@@ -238,6 +240,7 @@ class JobSpec:
     notify: Notify | None = None
     idle_policy: IdlePolicy | None = None
     log_rules: tuple[LogRuleSpec, ...] = ()
+    sharing: Sharing | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "roles", frozen(self.roles))
@@ -307,6 +310,7 @@ class JobSpec:
             "notify": spec.notify.to_json() if spec.notify else None,
             "idle_policy": idle_policy_document(spec.idle_policy) if spec.idle_policy else None,
             "log_rules": log_rule_documents(spec.log_rules),
+            "sharing": spec.sharing.to_json() if spec.sharing else None,
         }
         return {key: value for key, value in document.items() if value is not None}
 

@@ -1,4 +1,4 @@
-"""Rules of holders and guests: valid leases of one device, hosts for a guest, promotion.
+"""Rules of holders and guests: valid leases of one device, and hosts for a guest.
 
 A device has one holder in slot 0 and up to 3 guests in slots 1 to 3. A guest binds no cell and is
 charged nothing, so these rules never concern guaranteed jobs or the cell engine.
@@ -6,10 +6,10 @@ charged nothing, so these rules never concern guaranteed jobs or the cell engine
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from tessera.isolation import CONTAINER, NAMESPACE, USER
 
@@ -36,6 +36,24 @@ class SharingMode(StrEnum):
     COOPERATIVE = "cooperative"
     TIME_SLICE = "time-slice"
     SLOT = "slot"
+
+
+class Limits(NamedTuple):
+    """How the limits of a guest hold in a sharing mode: ``enforced`` or ``cooperative``."""
+
+    memory: str
+    compute: str
+
+
+LIMITS: Final[Mapping[SharingMode, Limits]] = {
+    SharingMode.EXCLUSIVE: Limits("enforced", "enforced"),
+    SharingMode.MIG: Limits("enforced", "enforced"),
+    SharingMode.MPS: Limits("enforced", "enforced"),
+    SharingMode.LIMITED: Limits("enforced", "cooperative"),
+    SharingMode.COOPERATIVE: Limits("cooperative", "cooperative"),
+    SharingMode.TIME_SLICE: Limits("cooperative", "enforced"),
+    SharingMode.SLOT: Limits("enforced", "enforced"),
+}
 
 
 class SharedLeaseKind(StrEnum):
@@ -67,6 +85,7 @@ class Refusal(StrEnum):
     UNSTEADY = "unsteady"
     ACCOUNT = "account"
     MEMORY = "memory"
+    NODE = "node"
 
 
 _WITHOUT_GUESTS: Final = frozenset({SharingMode.EXCLUSIVE, SharingMode.MIG})
@@ -81,7 +100,7 @@ class SharedLease:
 
     Attributes:
         job: ID of the job.
-        tenant: name of the job's tenant.
+        tenant: ID of the job's tenant.
         kind: whether the job is the holder or a guest.
         slot: 0 for the holder, 1 to 3 for guests.
         guaranteed: whether the job is guaranteed.
@@ -89,7 +108,7 @@ class SharedLease:
     """
 
     job: int
-    tenant: str
+    tenant: int
     kind: SharedLeaseKind
     slot: int
     guaranteed: bool
@@ -102,12 +121,15 @@ class Host:
 
     Attributes:
         address: address of the device.
+        node: name of its node.
+        index: number of the device on the node.
+        holder: ID of the holder's job.
         type: device type.
         mode: sharing mode of the device.
         isolation: isolation level of its node.
-        tenant: tenant of the holder.
+        tenant: ID of the holder's tenant.
         consent: guests that the holder allows.
-        guests: number of guests on the device.
+        slots: taken slots of guests, also of those that leave.
         most_guests: maximum number of guests that the virtual cluster allows on a device.
         memory_free: bytes available to another guest.
         steady_seconds: time for which the holder has reported steps.
@@ -122,9 +144,9 @@ class Host:
     type: str
     mode: SharingMode
     isolation: str
-    tenant: str
+    tenant: int
     consent: Consent
-    guests: int
+    slots: tuple[int, ...]
     most_guests: int
     memory_free: int
     steady_seconds: float
@@ -133,6 +155,27 @@ class Host:
     pace: float
     seconds_left: float
     excluded: frozenset[str] = frozenset()
+    node: str = ""
+    index: int = 0
+    holder: int = 0
+
+    @property
+    def free_slot(self) -> int:
+        """The lowest slot that is not taken."""
+        return next(slot for slot in range(1, MOST_GUESTS + 2) if slot not in self.slots)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestNeed:
+    """Device memory of a waiting job that may be a guest, in bytes.
+
+    Attributes:
+        floor: least memory with which it can work.
+        wants: memory that it would use.
+    """
+
+    floor: int
+    wants: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,14 +183,14 @@ class GuestRequest:
     """Requirements of an opportunistic job as a guest.
 
     Attributes:
-        tenant: the job's tenant.
+        tenant: ID of the job's tenant.
         application: name by which pairs are excluded.
         types: device types that it can use; empty for all.
         floor: minimum device memory in bytes, positive.
         wants: bytes that it would use, at least ``floor``.
     """
 
-    tenant: str
+    tenant: int
     application: str
     types: Collection[str]
     floor: int
@@ -182,7 +225,7 @@ def violations(leases: Sequence[SharedLease], consent: Consent) -> tuple[LeaseVi
     return tuple(rule for rule, is_broken in broken.items() if is_broken)
 
 
-def consents(consent: Consent, holder_tenant: str, guest_tenant: str) -> bool:
+def consents(consent: Consent, holder_tenant: int, guest_tenant: int) -> bool:
     """Return whether a holder allows guests of a tenant."""
     if consent is Consent.SAME_TENANT:
         return holder_tenant == guest_tenant
@@ -197,7 +240,7 @@ def refusal(guest: GuestRequest, host: Host) -> Refusal | None:
         Refusal.CONSENT: not consents(host.consent, host.tenant, guest.tenant),
         Refusal.TENANT: guest.tenant != host.tenant and not _may_meet(host),
         Refusal.EXCLUDED: guest.application in host.excluded,
-        Refusal.FULL: host.guests >= min(host.most_guests, MOST_GUESTS),
+        Refusal.FULL: len(host.slots) >= min(host.most_guests, MOST_GUESTS),
         Refusal.UNSTEADY: host.steady_seconds < _STEADY_SECONDS or host.steps < _STEADY_STEPS,
         Refusal.ACCOUNT: host.account_empty,
         Refusal.MEMORY: host.memory_free < guest.floor,
@@ -216,23 +259,10 @@ def best_host(guest: GuestRequest, hosts: Iterable[Host]) -> Host | None:
     Ties are decided by fewer guests, then by the time that the holder still runs, then by address.
     """
     possible = [host for host in hosts if refusal(guest, host) is None]
-    return min(possible, key=lambda host: _rank(guest, host), default=None)
+    return min(possible, key=lambda host: rank(guest, host), default=None)
 
 
-def _rank(guest: GuestRequest, host: Host) -> tuple[float, int, float, str]:
+def rank(guest: GuestRequest, host: Host) -> tuple[float, int, float, str]:
+    """Return the sort key of a possible host: the best one is the lowest."""
     score = host.pace * min(1.0, host.memory_free / guest.wants)
-    return -score, host.guests, -host.seconds_left, host.address
-
-
-def may_promote(guest: int, turn: Sequence[int], fits: Callable[[int], bool]) -> bool:
-    """Return whether a guest becomes the holder of its idle device.
-
-    Args:
-        guest: ID of the guest's job.
-        turn: IDs of the opportunistic jobs in the order of the round, with the guest.
-        fits: whether a waiting job could start on the idle devices.
-
-    Returns:
-        False if a job earlier in the turn fits, so that a promotion never delays it.
-    """
-    return not any(fits(job) for job in turn[: turn.index(guest)])
+    return -score, len(host.slots), -host.seconds_left, host.address

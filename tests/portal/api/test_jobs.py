@@ -176,7 +176,7 @@ def test_an_invalid_job_is_refused_with_and_without_an_idempotency_key(
         ({"virtual_cluster": "language-a"}, "virtual_cluster", "unknown-vc"),
         ({"priority": "urgent"}, "priority", "invalid-spec"),
         ({"colour": "red"}, "colour", None),
-        ({"sharing": {"allowed": True}}, "sharing", "unsupported-field"),
+        ({"model": {}}, "model", "unsupported-field"),
         ({"worker": {"devices": 9}}, "roles.worker.devices", "no-cell-of-level"),
         ({"worker": {"device_types": ["h100"]}}, "roles.worker.device_types", "unknown-type"),
         ({"worker": {"devices": "many"}}, "roles.worker.devices", None),

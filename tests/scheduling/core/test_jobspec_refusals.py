@@ -262,7 +262,13 @@ REFUSED = [
     ("elastic.epochs", 1.5, "wrong-type", ""),
     ("elastic.total_steps", 0, "out-of-range", ""),
     ("model", {}, "unsupported-field", "Omit model"),
-    ("sharing", {"allowed": True}, "unsupported-field", "Omit sharing"),
+    ("sharing", "soon", "wrong-type", "slowdown_percent"),
+    ("sharing.guests", "all", "malformed", "same-tenant"),
+    ("sharing.allowed", "yes", "wrong-type", "true"),
+    ("sharing.wants", "1MiB", "out-of-range", "512MiB"),
+    ("sharing.slowdown_percent", 0, "out-of-range", "1 to 20"),
+    ("sharing.slowdown_percent", 21, "out-of-range", "1 to 20"),
+    ("sharing.memory", "1GiB", "conflict", "allowed: true"),
     ("deadline", "soon", "malformed", ""),
     ("deadline", "2030-01-01T00:00:00", "malformed", ""),
     ("checkpoint_dir", "x/y", "malformed", "absolute path"),
@@ -610,7 +616,7 @@ def test_at_most_a_hundred_errors_are_kept_and_found_quickly():
 
 def test_the_code_of_the_whole_tells_what_does_not_work_yet_from_what_is_wrong():
     with pytest.raises(InvalidJobSpecError) as not_yet:
-        parse(whole() | {"model": {}, "sharing": "soon"})
+        parse(whole() | {"model": {}, "held": False})
     with pytest.raises(InvalidJobSpecError) as wrong:
         parse(whole() | {"model": {}, "held": "no"})
 

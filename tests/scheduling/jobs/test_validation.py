@@ -55,9 +55,9 @@ def test_a_job_cannot_wait_for_one_that_is_not_there(job_id):
 
 def test_the_code_tells_what_does_not_work_yet_from_what_is_wrong():
     with pytest.raises(InvalidJobError) as not_yet:
-        draft(sharing={})
+        draft(model={})
     with pytest.raises(InvalidJobError) as wrong:
-        draft(sharing={}, held="no")
+        draft(model={}, held="no")
 
     assert not_yet.value.code == "unsupported-field"
     assert wrong.value.code == "invalid-spec"

@@ -17,21 +17,20 @@ from scheduling.core.sharing.hosts import (
     SharingMode,
     best_host,
     consents,
-    may_promote,
     refusal,
     violations,
 )
 
-HOLDER = SharedLease(job=1, tenant="a", kind=SharedLeaseKind.USING, slot=0, guaranteed=True)
-GUEST = SharedLease(job=2, tenant="a", kind=SharedLeaseKind.GUEST, slot=1, guaranteed=False)
+HOLDER = SharedLease(job=1, tenant=1, kind=SharedLeaseKind.USING, slot=0, guaranteed=True)
+GUEST = SharedLease(job=2, tenant=1, kind=SharedLeaseKind.GUEST, slot=1, guaranteed=False)
 HOST = Host(
     address="n0/0",
     type="a100",
     mode=SharingMode.COOPERATIVE,
     isolation="user",
-    tenant="a",
+    tenant=1,
     consent=Consent.ANY,
-    guests=0,
+    slots=(),
     most_guests=1,
     memory_free=8,
     steady_seconds=60,
@@ -40,16 +39,16 @@ HOST = Host(
     pace=0.4,
     seconds_left=100,
 )
-REQUEST = GuestRequest(tenant="a", application="x", types=("a100",), floor=4, wants=8)
+REQUEST = GuestRequest(tenant=1, application="x", types=("a100",), floor=4, wants=8)
 HOSTS = st.builds(
     Host,
     address=st.sampled_from(["n0/0", "n0/1", "n1/0"]),
     type=st.sampled_from(["a100", "v100"]),
     mode=st.sampled_from(SharingMode),
     isolation=st.sampled_from(["container", "user", "namespace", "none"]),
-    tenant=st.sampled_from("ab"),
+    tenant=st.sampled_from([1, 2]),
     consent=st.sampled_from(Consent),
-    guests=st.integers(0, 3),
+    slots=st.integers(0, 3).map(lambda n: tuple(range(1, n + 1))),
     most_guests=st.integers(0, 5),
     memory_free=st.integers(0, 9),
     steady_seconds=st.sampled_from([59.0, 60.0]),
@@ -73,9 +72,9 @@ HOSTS = st.builds(
         ((GUEST,), Consent.ANY, "WITHOUT_HOLDER"),
         ((replace(GUEST, leaving=True),), Consent.ANY, ()),
         ((HOLDER, GUEST), Consent.NONE, "AGAINST_CONSENT"),
-        ((HOLDER, replace(GUEST, tenant="b")), Consent.SAME_TENANT, "AGAINST_CONSENT"),
+        ((HOLDER, replace(GUEST, tenant=2)), Consent.SAME_TENANT, "AGAINST_CONSENT"),
         ((HOLDER, replace(GUEST, leaving=True)), Consent.NONE, ()),
-        ((HOLDER, replace(GUEST, tenant="b")), Consent.ANY, ()),
+        ((HOLDER, replace(GUEST, tenant=2)), Consent.ANY, ()),
         ((), Consent.NONE, ()),
     ],
 )
@@ -97,14 +96,14 @@ def test_three_guests_have_slots_of_their_own() -> None:
         ({"mode": SharingMode.EXCLUSIVE}, Refusal.MODE),
         ({"mode": SharingMode.MIG}, Refusal.MODE),
         ({"consent": Consent.NONE}, Refusal.CONSENT),
-        ({"tenant": "b", "consent": Consent.SAME_TENANT}, Refusal.CONSENT),
-        ({"tenant": "b", "isolation": "none"}, Refusal.TENANT),
-        ({"tenant": "b", "mode": SharingMode.MPS}, Refusal.TENANT),
-        ({"tenant": "b"}, None),
+        ({"tenant": 2, "consent": Consent.SAME_TENANT}, Refusal.CONSENT),
+        ({"tenant": 2, "isolation": "none"}, Refusal.TENANT),
+        ({"tenant": 2, "mode": SharingMode.MPS}, Refusal.TENANT),
+        ({"tenant": 2}, None),
         ({"isolation": "none", "mode": SharingMode.MPS}, None),
         ({"excluded": frozenset({"x"})}, Refusal.EXCLUDED),
-        ({"guests": 1}, Refusal.FULL),
-        ({"guests": 3, "most_guests": 9}, Refusal.FULL),
+        ({"slots": (1,)}, Refusal.FULL),
+        ({"slots": (1, 2, 3), "most_guests": 9}, Refusal.FULL),
         ({"steady_seconds": 59.0}, Refusal.UNSTEADY),
         ({"steps": 49}, Refusal.UNSTEADY),
         ({"account_empty": True}, Refusal.ACCOUNT),
@@ -135,7 +134,7 @@ def test_the_best_host_does_not_depend_on_the_order_and_refuses_nothing(hosts, s
         return
     assert other is not None
     assert refusal(REQUEST, best) is None
-    assert (best.address, best.pace, best.guests) == (other.address, other.pace, other.guests)
+    assert (best.address, best.pace, best.slots) == (other.address, other.pace, other.slots)
 
 
 def test_a_host_with_short_memory_ranks_lower() -> None:
@@ -146,7 +145,7 @@ def test_a_host_with_short_memory_ranks_lower() -> None:
 
 @pytest.mark.parametrize(
     "worse",
-    [{"guests": 1}, {"seconds_left": 99.0}, {"address": "n0/1"}],
+    [{"slots": (1,)}, {"seconds_left": 99.0}, {"address": "n0/1"}],
     ids=lambda w: next(iter(w)),
 )
 def test_ties_are_decided_by_guests_then_time_left_then_address(worse) -> None:
@@ -155,17 +154,9 @@ def test_ties_are_decided_by_guests_then_time_left_then_address(worse) -> None:
     assert best_host(REQUEST, [replace(host, **worse), host]) == host
 
 
-def test_a_guest_is_promoted_only_if_no_earlier_job_fits() -> None:
-    turn = [5, 7, 9]
-
-    assert may_promote(7, turn, lambda job: job == 9)
-    assert not may_promote(7, turn, lambda job: job == 5)
-    assert may_promote(5, turn, lambda job: True)
-
-
 def test_consent_is_by_tenant() -> None:
-    assert [consents(c, "a", "a") for c in Consent] == [False, True, True]
-    assert [consents(c, "a", "b") for c in Consent] == [False, False, True]
+    assert [consents(c, 1, 1) for c in Consent] == [False, True, True]
+    assert [consents(c, 1, 2) for c in Consent] == [False, False, True]
 
 
 def test_a_floor_above_the_wanted_memory_is_refused() -> None:
