@@ -73,9 +73,10 @@ class StopCause(StrEnum):
 
 
 class LeaseKind(models.TextChoices):
-    """A device is used, or promised to a job that waits for victims to leave."""
+    """A device is used, used beside its holder, or promised to a job that waits for victims."""
 
     USING = "using", "using"
+    GUEST = "guest", "guest"
     RESERVED = "reserved", "reserved"
 
 

@@ -8,6 +8,7 @@ from scheduling.core.cells import ClusterSpec
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.policy_interface import NO_FACTS, PLAIN_TERMS, Facts, GridTable, Terms
 from scheduling.core.reasons import Reason
+from scheduling.core.sharing.hosts import GuestNeed, Host
 from scheduling.core.storages import StorageFacts
 from tessera.isolation import NONE, USER
 
@@ -171,6 +172,27 @@ class HoldingJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldGuest:
+    """A running guest; it binds no cell, so it is in no other list of jobs.
+
+    Attributes:
+        job: the job with its device, which has no virtual leaf.
+        address: address of the device.
+        node: name of its node.
+        index: number of the device on the node.
+        slot: 1 to 3.
+        holder: ID of the job beside which it was placed.
+    """
+
+    job: HoldingJob
+    address: str
+    node: str
+    index: int
+    slot: int
+    holder: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
     """Facts of a node that a round uses.
 
@@ -212,6 +234,9 @@ class ClusterSnapshot:
             use more than gangs and arrivals.
         storages: facts of the storages by name.
         grids: the best grid of each shape of each hybrid job, by job ID; stored only if any.
+        hosts: devices with a holder that may have guests; empty if nobody shares.
+        guests: the running guests.
+        guest_needs: device memory of the waiting jobs that may be guests, by job.
     """
 
     now: float
@@ -231,6 +256,9 @@ class ClusterSnapshot:
     device_memory: Mapping[str, int] = field(default_factory=dict)
     storages: Mapping[str, StorageFacts] = field(default_factory=dict)
     grids: Mapping[int, GridTable] = field(default_factory=dict)
+    hosts: tuple[Host, ...] = ()
+    guests: tuple[HeldGuest, ...] = ()
+    guest_needs: Mapping[int, GuestNeed] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,6 +292,27 @@ class Start:
     opportunistic: bool
     members: tuple[PlacedMember, ...]
     demand: Demand | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestStart:
+    """A queued job becomes a guest of a device.
+
+    Attributes:
+        holder: ID of the job beside which it runs.
+        slot: 1 to 3.
+        mode: sharing mode of the device.
+        floor: least bytes of device memory with which it can work.
+        most: bytes that it may use at first.
+    """
+
+    job_id: int
+    holder: int
+    slot: int
+    mode: str
+    floor: int
+    most: int
+    member: PlacedMember
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,6 +365,9 @@ class RoundResult:
         policy_faults: fault by virtual cluster whose policy was called; empty if none.
         wake: the next instant at which a policy needs a plan, seconds since the epoch.
         stand_ins: replacement of a policy with a fault, by virtual cluster.
+        guests: queued jobs that become guests.
+        guest_leaves: running guests that must leave their device.
+        promotions: running guests that become the holder of their device, which is idle.
     """
 
     starts: tuple[Start, ...]
@@ -328,3 +380,6 @@ class RoundResult:
     policy_faults: Mapping[int, str] = field(default_factory=dict)
     wake: float | None = None
     stand_ins: Mapping[int, str] = field(default_factory=dict)
+    guests: tuple[GuestStart, ...] = ()
+    guest_leaves: tuple[int, ...] = ()
+    promotions: tuple[int, ...] = ()

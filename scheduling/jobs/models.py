@@ -43,7 +43,9 @@ class Job(models.Model):
     policies. ``reason_*`` describe the reason of a queued job. ``saved_at`` is the time of the
     report of its newest checkpoint. ``event_at`` is the time of its newest event and a lower bound
     of later ones; it is None if no event followed ``state_since``. ``model_fingerprint`` is that
-    of a job with hybrid parallelism, and empty for others.
+    of a job with hybrid parallelism, and empty for others. ``guest_floor`` and ``guest_wants`` are
+    bytes of device memory of a job that may be a guest, otherwise None. After
+    ``sharing_stopped_at``, its devices take no guests.
     """
 
     name = models.CharField(max_length=63)
@@ -97,6 +99,10 @@ class Job(models.Model):
     max_duration_seconds = models.PositiveIntegerField(null=True)
     excluded_nodes = models.JSONField(default=list, blank=True)
     gpu_seconds = models.FloatField(default=0)
+    guest_floor = models.PositiveBigIntegerField(null=True)
+    guest_wants = models.PositiveBigIntegerField(null=True)
+    guest_seconds = models.FloatField(default=0)
+    sharing_stopped_at = models.DateTimeField(null=True)
     saved_at = models.DateTimeField(null=True)
     event_at = models.DateTimeField(null=True)
     cloned_from = models.ForeignKey(

@@ -65,6 +65,14 @@ class ValidatedJob:
     warnings: tuple[str, ...]
     after: tuple[int, ...]
 
+    @property
+    def guest_columns(self) -> dict[str, int | None]:
+        """Columns of the job about its wish to be a guest; None if it must have its own device."""
+        sharing = self.spec.sharing
+        if sharing is None or not sharing.allowed:
+            return {"guest_floor": None, "guest_wants": None}
+        return {"guest_floor": sharing.memory, "guest_wants": sharing.wants}
+
 
 def check_draft(
     *,

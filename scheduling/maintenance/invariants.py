@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from django.db import transaction
-from django.db.models import Count, Exists, F, FilteredRelation, OuterRef, Q
+from django.db.models import Count, Exists, F, FilteredRelation, Max, OuterRef, Q, QuerySet
 
 from scheduling.clusters.models import Device, Node, PriorityClass
 from scheduling.clusters.queries.virtual_clusters import spec_in_force
 from scheduling.clusters.services.node_rows import state_of
 from scheduling.core.cells import feasible
 from scheduling.core.lifecycle import HOLDING
-from scheduling.enums import MemberStep
+from scheduling.core.sharing.hosts import Consent, consents
+from scheduling.enums import LeaseKind, MemberStep
 from scheduling.jobs.models import Job
+from scheduling.rounds.models import Round
 from scheduling.runs.models import Attempt, Lease, Member
 from scheduling.topology.current import current_topology
 from tessera.isolation import NONE
@@ -51,6 +53,8 @@ def violations(using: str = "default") -> tuple[Violation, ...]:
         _leases_on_retired_devices,
         _members_of_ended_attempts,
         _members_without_their_leases,
+        _guests_without_holders,
+        _guests_against_consent,
         _members_against_tenancies,
         _devices_against_topology,
         _promises_that_do_not_fit,
@@ -148,6 +152,45 @@ def _members_without_their_leases(using: str) -> Iterator[Violation]:
                 rule="member-and-leases-differ",
                 text=f"member {member_id} uses devices {devices} but leases other devices",
             )
+
+
+def _guests_without_holders(using: str) -> Iterator[Violation]:
+    """Check guests that a round after the end of their holder has neither promoted nor stopped."""
+    newest = Round.objects.using(using).aggregate(at=Max("started_at"))["at"]
+    if newest is None:
+        return
+    holds = Lease.objects.using(using).filter(
+        device=OuterRef("device"), member=OuterRef("beside"), kind=LeaseKind.USING
+    )
+    rows = _guests(using).filter(~Exists(holds.exclude(released_at__lt=newest)))
+    for job_id, address in rows.values_list("job_id", "device__address")[:MOST_SHOWN]:
+        yield Violation(
+            rule="guest-without-holder",
+            text=f"job {job_id} is a guest of device {address}, whose holder has left",
+        )
+
+
+def _guests_against_consent(using: str) -> Iterator[Violation]:
+    """Check guests beside a job that allows no guests, or none of their tenant."""
+    rows = _guests(using).values_list(
+        "job_id", "job__tenant_id", "beside__attempt__job_id", "beside__attempt__job__tenant_id",
+        "beside__attempt__job__spec__sharing",
+        "beside__attempt__job__virtual_cluster__guests_default",
+        "beside__attempt__job__sharing_stopped_at",
+    )  # fmt: skip
+    for job_id, tenant, holder, holder_tenant, sharing, default, stopped_at in rows:
+        consent = Consent((sharing or {}).get("guests", default))
+        if stopped_at is not None or not consents(consent, holder_tenant, tenant):
+            yield Violation(
+                rule="guest-against-consent",
+                text=f"job {job_id} is a guest of job {holder}, which does not allow it",
+            )
+
+
+def _guests(using: str) -> QuerySet[Lease]:
+    """Return the leases of guests that have no notice to leave."""
+    rows = Lease.objects.using(using).filter(kind=LeaseKind.GUEST, released_at=None)
+    return rows.filter(member__stop_asked_at=None)
 
 
 def _members_against_tenancies(using: str) -> Iterator[Violation]:

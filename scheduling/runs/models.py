@@ -5,6 +5,7 @@ from django.db.models import Q
 
 from scheduling.clusters.models.nodes import Device, Node, NodeTenancy
 from scheduling.clusters.models.virtual_clusters import VirtualCluster
+from scheduling.core.sharing.hosts import MOST_GUESTS
 from scheduling.enums import LeaseKind, MemberStep, PreemptionCause, one_of
 from scheduling.jobs.models import Job
 from tessera.isolation import LEVELS, NONE
@@ -17,7 +18,8 @@ class Attempt(models.Model):
     open attempts. ``demand`` is the gang at the size that the policy chose; None means the
     submitted size. ``devices``, ``device_type`` (the first of several) and ``nodes`` describe the
     allocation; they are 0 and empty for old attempts. ``layout`` has the logical workers of each
-    process by member, if the job has logical workers.
+    process by member, if the job has logical workers. An attempt that began as a guest of another
+    job's device has ``is_guest`` until its end; it holds the device from ``promoted_at`` on.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="attempts")
@@ -32,6 +34,8 @@ class Attempt(models.Model):
     device_type = models.CharField(max_length=100, blank=True)
     nodes = models.PositiveIntegerField(default=0)
     layout = models.JSONField(null=True)
+    is_guest = models.BooleanField(default=False)
+    promoted_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField()
     running_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
@@ -72,7 +76,8 @@ class Member(models.Model):
     level that the round assumed, and ``isolation`` the actual level. ``network`` is the actual
     network; both are empty before the process runs. ``warnings`` are codes from the node,
     separated by spaces. ``tenancy`` is set if the member runs without isolation on a node that
-    belongs to its tenant.
+    belongs to its tenant. ``share_version`` counts the changes of the guests on its devices, of
+    which its node has received version ``share_told``.
     """
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="members")
@@ -102,6 +107,8 @@ class Member(models.Model):
     settings_version = models.PositiveIntegerField(default=0)
     settings_told = models.PositiveIntegerField(default=0)
     settings_at = models.DateTimeField(null=True)
+    share_version = models.PositiveIntegerField(default=0)
+    share_told = models.PositiveIntegerField(default=0)
     removed_at = models.DateTimeField(null=True)
     least_isolation = models.CharField(max_length=16, default=NONE)
     isolation = models.CharField(max_length=16, blank=True)
@@ -218,7 +225,9 @@ class StepTally(models.Model):
 class Lease(models.Model):
     """The right of an attempt to use a device until ``released_at``.
 
-    ``virtual_cell`` is the virtual leaf bound to the device; empty for opportunistic use.
+    ``virtual_cell`` is the virtual leaf bound to the device; empty for opportunistic use. A guest
+    uses the device beside the member ``beside``, in slot 1 to 3, in sharing mode ``mode``, with at
+    least ``floor`` and at first at most ``most`` bytes of its memory.
     """
 
     device = models.ForeignKey(Device, on_delete=models.PROTECT, related_name="leases")
@@ -228,6 +237,12 @@ class Lease(models.Model):
     kind = models.CharField(max_length=10, choices=LeaseKind, default=LeaseKind.USING)
     slot = models.PositiveSmallIntegerField(default=0)
     virtual_cell = models.CharField(max_length=255, blank=True)
+    beside = models.ForeignKey(
+        Member, on_delete=models.PROTECT, null=True, related_name="guests", db_index=False
+    )
+    mode = models.CharField(max_length=16, blank=True, default="")
+    floor = models.PositiveBigIntegerField(null=True)
+    most = models.PositiveBigIntegerField(null=True)
     taken_at = models.DateTimeField()
     released_at = models.DateTimeField(null=True)
 
@@ -241,15 +256,70 @@ class Lease(models.Model):
             models.CheckConstraint(
                 condition=one_of("kind", LeaseKind), name="lease_kind_is_known"
             ),
+            models.CheckConstraint(
+                condition=~Q(kind=LeaseKind.GUEST) | Q(virtual_cell=""),
+                name="lease_guest_is_opportunistic",
+            ),
+            models.CheckConstraint(
+                condition=~Q(kind=LeaseKind.GUEST) | Q(slot__gte=1, slot__lte=MOST_GUESTS),
+                name="lease_guest_slot_is_in_range",
+            ),
+            models.CheckConstraint(
+                condition=Q(
+                    kind=LeaseKind.GUEST,
+                    beside__isnull=False,
+                    floor__isnull=False,
+                    floor__gt=0,
+                    most__isnull=False,
+                    most__gt=0,
+                )
+                | (~Q(kind=LeaseKind.GUEST) & Q(beside=None)),
+                name="lease_guest_has_a_holder",
+            ),
         ]
         indexes = [
             models.Index(fields=["job"], condition=Q(released_at=None), name="lease_live_by_job"),
             models.Index(fields=["taken_at"], name="lease_by_time"),
             models.Index(fields=["released_at"], name="lease_by_end"),
+            models.Index(
+                fields=["beside"],
+                condition=Q(released_at=None, kind=LeaseKind.GUEST),
+                name="lease_guest_by_holder",
+            ),
         ]
 
     def __str__(self) -> str:
         return f"device {self.device_id} for job {self.job_id}"
+
+
+class SharedDevice(models.Model):
+    """State of the coordinator of a device with guests, from the telemetry of its node.
+
+    Seconds, bytes and shares from 0 to 1; None if the node does not know them. ``loss`` is the
+    share of its own pace that the holder loses, with its 95 % interval. ``open`` is the share of
+    the time in which guests may run. ``delay_seconds`` and ``closings`` count since the start of
+    the holder.
+    """
+
+    device = models.OneToOneField(
+        Device, on_delete=models.CASCADE, primary_key=True, related_name="shared"
+    )
+    holder = models.ForeignKey(Member, on_delete=models.CASCADE, related_name="+", db_index=False)
+    at = models.DateTimeField()
+    baseline = models.FloatField(null=True)
+    loss = models.FloatField(null=True)
+    loss_low = models.FloatField(null=True)
+    loss_high = models.FloatField(null=True)
+    open = models.FloatField(null=True)
+    account = models.FloatField(null=True)
+    reserve = models.FloatField(null=True)
+    closings = models.PositiveIntegerField(default=0)
+    delay_seconds = models.FloatField(default=0)
+    memory_free = models.PositiveBigIntegerField(null=True)
+    guests = models.JSONField(default=list)
+
+    def __str__(self) -> str:
+        return f"guests of device {self.device_id}"
 
 
 class Preemption(models.Model):

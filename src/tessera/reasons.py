@@ -184,6 +184,13 @@ class ReasonCode(StrEnum):
         "when a node has it",
         "A storage of the job is not usable on the nodes, or the job may not use it any more.",
     )
+    NO_HOST_FOR_GUEST = _Row(
+        "no-host-for-guest",
+        "Resources",
+        "",
+        "later",
+        "No device is idle, and no device in use takes the job as a guest.",
+    )
     BEHIND_HIGHER_PRIORITY = _Row(
         "behind-higher-priority",
         "Priority",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from tessera.messages import Template, fixed
+from tessera.messages import Template, counted, fixed
 
 REMEDIES: Final[Mapping[str, Template]] = {
     "release": fixed("Release it."),
@@ -14,6 +14,41 @@ REMEDIES: Final[Mapping[str, Template]] = {
         "Ask a cluster admin for a higher cap on opportunistic devices."
     ),
     "ask-fewer-ports": fixed("Request fewer ports."),
+    "no-host-for-guest": fixed(
+        "No device is idle, and no device in use takes this job as a guest: %(causes)s."
+    ),
+    "no-host-at-all": fixed("no device takes guests"),
+    "guest-refused-type": counted("%(n)s is of another type", "%(n)s are of other types"),
+    "guest-refused-mode": counted(
+        "%(n)s has no sharing mode for it", "%(n)s have no sharing mode for it"
+    ),
+    "guest-refused-consent": counted(
+        "the holder of %(n)s does not allow it", "the holders of %(n)s do not allow it"
+    ),
+    "guest-refused-tenant": counted(
+        "%(n)s must not be shared with another tenant",
+        "%(n)s must not be shared with another tenant",
+    ),
+    "guest-refused-excluded": counted(
+        "%(n)s has excluded it after an earlier try",
+        "%(n)s have excluded it after an earlier try",
+    ),
+    "guest-refused-full": counted("%(n)s has enough guests", "%(n)s have enough guests"),
+    "guest-refused-unsteady": counted(
+        "the holder of %(n)s has not reported 50 steps in 60 s yet",
+        "the holders of %(n)s have not reported 50 steps in 60 s yet",
+    ),
+    "guest-refused-account": counted(
+        "the holder of %(n)s cannot be slowed further",
+        "the holders of %(n)s cannot be slowed further",
+    ),
+    "guest-refused-memory": counted(
+        "%(n)s has too little free memory", "%(n)s have too little free memory"
+    ),
+    "guest-refused-node": counted(
+        "%(n)s is on a node that it may not use", "%(n)s are on nodes that it may not use"
+    ),
+    "guest-needs-less": fixed("Lower sharing.memory, if the job can work with less."),
     "raise-priority": fixed(
         "Raise its priority, or allow backfill in the virtual cluster's policy."
     ),

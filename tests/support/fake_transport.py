@@ -11,6 +11,7 @@ from typing import Any
 
 from scheduling.core.charging import NodeClock
 from tessera import protocol
+from tessera.device_sharing import DeviceOrder
 from tessera.inventory import Device, Inventory, NodeHello
 from tessera.protocol import ExitRecord, RunStatus
 from tessera.storage import StorageProbe
@@ -41,6 +42,8 @@ class FakeRun:
     dropped_reports: int = 0
     lease: float | None = None
     settings: dict[str, Any] | None = None
+    share_number: int = 0
+    shares: list[DeviceOrder] = field(default_factory=list)
 
 
 @dataclass
@@ -243,6 +246,13 @@ class FakeTransport:
         if run.status.phase != protocol.RUNNING:
             raise RefusedError("not-running", "the run does not run")
         run.settings = dict(settings)
+
+    async def share(self, run_id: str, number: int, devices: Sequence[DeviceOrder]) -> None:
+        run = await self._run("share", run_id)
+        if run.status.phase != protocol.RUNNING:
+            raise RefusedError("not-running", "the run does not run")
+        if number > run.share_number:
+            run.share_number, run.shares = number, list(devices)
 
     async def runs(self) -> list[RunStatus]:
         await self._ask("runs")

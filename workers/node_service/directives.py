@@ -12,7 +12,7 @@ from tessera.protocol import RunStatus
 from workers.node_service.handover import LOOK_EVERY_SECONDS, bring
 from workers.node_service.ports import Service
 from workers.services.dispatch import Directive, is_to_leave
-from workers.services.node_reports import Cancelled, Lost, Prepared, PrepareFailed, Tuned
+from workers.services.node_reports import Cancelled, Lost, Prepared, PrepareFailed, Shared, Tuned
 from workers.transports.base import Preparation, PrepareError, RefusedError, Transport
 
 log = logging.getLogger(__name__)
@@ -96,6 +96,8 @@ class DirectiveRunner:
                     is_stopping = await self._stop(directive)
                 case DirectiveKind.TUNE:
                     await self._tune(directive)
+                case DirectiveKind.SHARE:
+                    await self._share(directive)
         finally:
             if not is_stopping:
                 self._busy.discard(directive.rank.member_id)
@@ -185,6 +187,22 @@ class DirectiveRunner:
             Tuned(
                 node_id=rank.node_id, member_id=rank.member_id, version=directive.settings_version
             )
+        )
+
+    async def _share(self, directive: Directive) -> None:
+        """Send the guests of its devices to the coordinator of a holder.
+
+        A holder that has ended needs no order: its guests see that it is gone.
+        """
+        rank = directive.rank
+        try:
+            await self._transport.share(
+                rank.run_id, directive.share_version, list(directive.devices)
+            )
+        except RefusedError as error:
+            log.warning("%s keeps its guests: %s", rank.run_id, error)
+        await self._service.confirm(
+            Shared(node_id=rank.node_id, member_id=rank.member_id, version=directive.share_version)
         )
 
     async def _cancel(self, directive: Directive) -> bool:

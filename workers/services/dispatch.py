@@ -2,20 +2,23 @@
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
-from django.db.models import F, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from scheduling.clusters.models import Node
-from scheduling.enums import MemberStep
-from scheduling.runs.models import Attempt, Member
+from scheduling.enums import LeaseKind, MemberStep
+from scheduling.runs.models import Attempt, Lease, Member
 from scheduling.runs.queries.node_members import DirectiveKind, directive_of
 from scheduling.runs.services.attempts import mark_preparing
+from scheduling.runs.services.guests import GUEST_GRACE_SECONDS
 from scheduling.secrets import UnreadableSecretError
 from tessera import protocol
+from tessera.device_sharing import DeviceOrder
 from workers.conf import WorkerSettings
+from workers.services.device_orders import device_orders
 from workers.services.preparations import (
     DeviceGoneError,
     HostIpcError,
@@ -61,6 +64,7 @@ _UNREAD: Final = (
 """Fields that are costly to read and unused in a preparation."""
 _TOLD: Final = (
     "step", "stop_asked_at", "stop_cause", "settings", "settings_version", "settings_told",
+    "share_version", "share_told",
 )  # fmt: skip
 
 
@@ -93,6 +97,7 @@ class Directive:
         refusal: reason why the member cannot be prepared and started.
         grace_seconds, reason: parameters of ``stop``.
         settings, settings_version: parameters of ``tune``.
+        devices, share_version: parameters of ``share``.
     """
 
     kind: DirectiveKind
@@ -103,6 +108,8 @@ class Directive:
     reason: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     settings_version: int = 0
+    devices: Sequence[DeviceOrder] = ()
+    share_version: int = 0
 
 
 def has_directives(*, node_ids: Collection[int], busy: Collection[int]) -> bool:
@@ -141,12 +148,14 @@ def claim_directives(
     preparing = _with_all(wanted)
     preparations = Preparations(list(preparing.values()), settings)
     graces = _graces([m.attempt for m in members if kinds[m.pk] in _LEAVING])
+    orders = device_orders(pk for pk, kind in kinds.items() if kind is DirectiveKind.SHARE)
     directives = []
     for member in members:
         rank = rank_of(member)
         if kinds[member.pk] is not DirectiveKind.PREPARE:
             grace = graces.get(member.attempt_id, 0.0)
-            directives.append(_directive(kinds[member.pk], member, rank, grace))
+            found = _directive(kinds[member.pk], member, rank, grace)
+            directives.append(replace(found, devices=orders.get(member.pk, ())))
         elif member.pk in preparing:
             directives.append(_prepare(preparing[member.pk], rank, preparations))
     return directives
@@ -161,6 +170,7 @@ def _directive(kind: DirectiveKind, member: Member, rank: MemberRef, grace: floa
         reason=member.stop_cause,
         settings=member.settings or {},
         settings_version=member.settings_version,
+        share_version=member.share_version,
     )
 
 
@@ -188,9 +198,22 @@ def _waiting(node_ids: Collection[int], busy: Collection[int]) -> QuerySet[Membe
             Q(step__in=NEEDS_NODE)
             | Q(stop_asked_at__isnull=False)
             | Q(step=MemberStep.RUNNING, settings_version__gt=F("settings_told"))
+            | Q(step=MemberStep.RUNNING, share_version__gt=F("share_told"))
         )
+        .exclude(Q(step=MemberStep.STARTING, stop_asked_at=None) & Q(Exists(_guests_of_others())))
         .exclude(pk__in=list(busy))
     )
+
+
+def _guests_of_others() -> QuerySet[Lease]:
+    """Return guests of earlier holders on the devices of a member, which waits for their end."""
+    mine = Lease.objects.filter(
+        member=OuterRef(OuterRef("pk")), released_at=None, kind=LeaseKind.USING
+    )
+    there = Lease.objects.filter(
+        device_id__in=mine.values("device_id"), released_at=None, kind=LeaseKind.GUEST
+    )
+    return there.exclude(beside=OuterRef("pk"))
 
 
 def _with_all(member_ids: Collection[int]) -> dict[int, Member]:
@@ -209,11 +232,18 @@ def _with_all(member_ids: Collection[int]) -> dict[int, Member]:
 
 
 def _graces(attempts: Sequence[Attempt]) -> dict[int, float]:
-    """Return the grace periods of these attempts in seconds."""
+    """Return the grace periods of these attempts in seconds; those of guests are short."""
     if not attempts:
         return {}
     specs = Attempt.objects.filter(pk__in=[attempt.pk for attempt in attempts])
-    return {pk: float(grace) for pk, grace in specs.values_list("id", "job__spec__grace_seconds")}
+    return {
+        pk: min(float(grace), GUEST_GRACE_SECONDS)
+        if is_guest and promoted_at is None
+        else float(grace)
+        for pk, grace, is_guest, promoted_at in specs.values_list(
+            "id", "job__spec__grace_seconds", "is_guest", "promoted_at"
+        )
+    }
 
 
 def _prepare(member: Member, rank: MemberRef, preparations: Preparations) -> Directive:

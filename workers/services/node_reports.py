@@ -21,6 +21,7 @@ from workers.services import disks, goodput, telemetry
 from workers.services.dispatch import MemberRef
 from workers.services.logs import close_logs, keep_log
 from workers.services.reports import RankProgress
+from workers.services.shared_devices import keep_shared
 from workers.services.training_events import TrainingEvent
 from workers.transports.base import NodeLoad
 
@@ -237,6 +238,19 @@ class Tuned(NodeReport):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shared(NodeReport):
+    """The node of a holder has received the guests of its devices."""
+
+    order = 4
+    member_id: int
+    version: int
+
+    def write(self, now: datetime) -> None:
+        """Store the version of its guests."""
+        attempts.mark_shared(member_id=self.member_id, version=self.version)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Renewed(NodeReport):
     """The node has confirmed new deadlines for these members."""
 
@@ -403,6 +417,7 @@ class Read(NodeReport):
     at: datetime
 
     def write(self, now: datetime) -> None:
-        """Store the minute, and check the free space of the node's disk."""
+        """Store the minute and its coordinators, and check the free space of the node's disk."""
         telemetry.keep_minute(node_id=self.node_id, readings=self.readings, at=self.at)
+        keep_shared(node_id=self.node_id, readings=self.readings, now=now)
         disks.look_at_node(node_id=self.node_id, readings=self.readings, now=now)

@@ -20,10 +20,12 @@ from scheduling.jobs.models import Job
 from scheduling.runs.models import Member
 from scheduling.secrets import unseal
 from tessera import protocol
+from tessera.device_sharing import SLOT
 from tessera.inventory import BY_CDI_INDEX, BY_DEVICE_REQUEST
 from tessera.isolation import OWN_NETWORK, SHARED_NETWORK, VisiblePath
 from tessera.storage import StorageMount, is_nfs
 from workers.conf import WorkerSettings
+from workers.services.device_orders import guest_places
 from workers.services.environment import AttemptGang, job_environment
 from workers.services.preparation_inputs import (
     GpuNames,
@@ -84,6 +86,7 @@ class Preparations:
         )
         self._saved = last_saved(attempts.values())
         self._storages = {rule.name: rule for rule in storage_rules()} if members else {}
+        self._places = guest_places(members)
         self._gpus, self._shares = (
             read_devices({m.node_id for m in members}) if members else ({}, {})
         )
@@ -157,6 +160,9 @@ class Preparations:
         if me.node_rank == gang.master.node_rank and network != OWN_NETWORK:
             ports.insert(0, gang.port)
         cpus, memory = self._share(member, role)
+        places = self._places.get(member.pk, [])
+        if any(place.mode == SLOT for place in places):  # it uses memory of the node
+            memory = sum(place.most for place in places)
         source = spec.source
         rules = self._rules_of(job, spec)
         checkpoints = _checkpoint_directory(spec, rules)
@@ -200,6 +206,7 @@ class Preparations:
             job_network=member.node.job_network,
             disk_bytes=self._settings.disk_bytes,
             host_ipc=has_container and role.container.ipc is Ipc.HOST,
+            beside=places,
             storage=_mounts_of(spec, rules, member.node, has_container=has_container),
             source_git=protocol.GitSource(url=source.url, ref=source.ref)
             if isinstance(source, GitSource)

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias
 from scheduling.core.charging import NodeClock
 from scheduling.core.jobspec import NO_SETTINGS, ContainerSettings
 from tessera import protocol
+from tessera.device_sharing import DeviceOrder
 from tessera.inventory import BY_DEVICE_REQUEST
 from tessera.protocol import Inventory, NodeHello, RunSpec, RunStatus
 from tessera.storage import StorageProbe
@@ -75,6 +76,48 @@ class Grew:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GuestReading:
+    """State of a guest at the coordinator of its device; None if unknown.
+
+    Attributes:
+        open: share of the time in which it may run, 0 to 1.
+        memory: device memory in use in bytes.
+        frozen: whether its processes are frozen now.
+    """
+
+    run_id: str
+    open: float | None = None
+    memory: int | None = None
+    frozen: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the state without the run ID, for storage."""
+        return {"open": self.open, "memory": self.memory, "frozen": self.frozen}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompanyReading:
+    """State of the coordinator of a device with guests (``scheduling.runs.models.SharedDevice``).
+
+    Attributes:
+        holder_run_id: the run that holds the device.
+    """
+
+    holder_run_id: str
+    baseline: float | None = None
+    loss: float | None = None
+    loss_low: float | None = None
+    loss_high: float | None = None
+    open: float | None = None
+    account: float | None = None
+    reserve: float | None = None
+    closings: int = 0
+    delay_seconds: float = 0.0
+    memory_free: int | None = None
+    guests: tuple[GuestReading, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReading:
     """Current load of a device; None if unknown.
 
@@ -84,6 +127,7 @@ class DeviceReading:
         temperature: degrees Celsius.
         power: watts.
         uuid: identity of a GPU, whose index is that of the driver; empty for a CPU slot.
+        company: state of its coordinator; None without guests.
     """
 
     index: int
@@ -92,6 +136,7 @@ class DeviceReading:
     memory_bytes: int | None = None
     temperature: float | None = None
     power: float | None = None
+    company: CompanyReading | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,6 +293,18 @@ class Transport(Protocol):
 
     async def tune(self, run_id: str, settings: Mapping[str, Any]) -> None:
         """Send a running job its complete training settings (see ``tessera.train.control``).
+
+        Raises:
+            RefusedError: the run is not active, or the node cannot write.
+        """
+
+    async def share(self, run_id: str, number: int, devices: Sequence[DeviceOrder]) -> None:
+        """Send a running holder the guests of all its devices that have some.
+
+        Args:
+            run_id: the holder's run.
+            number: increases with each change; a node ignores an order that is not newer.
+            devices: the orders; a device that is missing has no guests.
 
         Raises:
             RefusedError: the run is not active, or the node cannot write.

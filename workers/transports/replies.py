@@ -6,11 +6,20 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tessera import protocol
+from tessera.device_sharing import MAX_GUESTS
 from tessera.isolation import ContainerView
 from tessera.protocol import Inventory, NodeHello, ProtocolError, RunStatus
 from tessera.storage import MAX_SOURCES, StorageProbe
 from tessera.wire import Fields
-from workers.transports.base import Chunk, DeviceReading, MisbehavedError, NodeLoad, Saved
+from workers.transports.base import (
+    Chunk,
+    CompanyReading,
+    DeviceReading,
+    GuestReading,
+    MisbehavedError,
+    NodeLoad,
+    Saved,
+)
 
 T = TypeVar("T")
 
@@ -104,6 +113,46 @@ def _reading(item: object) -> DeviceReading:
         memory_bytes=take.optional_integer("memory_used_bytes", 0, 1 << 60),
         temperature=take.optional_number("temperature", -273.0, 1000.0),
         power=take.optional_number("power", 0.0, 100_000.0),
+        company=_company(take),
+    )
+
+
+def _company(device: Fields) -> CompanyReading | None:
+    """Parse the state of a coordinator; one that cannot be read counts as unknown.
+
+    Its files are on the node, where the job of the holder may damage them.
+    """
+    try:
+        take = device.inner("company")
+        return None if take is None else _read_company(take)
+    except ProtocolError:
+        return None
+
+
+def _read_company(take: Fields) -> CompanyReading:
+    return CompanyReading(
+        holder_run_id=take.text("holder_run_id", None, 256),
+        baseline=take.optional_number("baseline", 0.0, 1e9),
+        loss=take.optional_number("loss", -1.0, 1.0),
+        loss_low=take.optional_number("loss_low", -1.0, 1.0),
+        loss_high=take.optional_number("loss_high", -1.0, 1.0),
+        open=take.optional_number("open", 0.0, 1.0),
+        account=take.optional_number("account", -1e9, 1e9),
+        reserve=take.optional_number("reserve", 0.0, 1e9),
+        closings=take.integer("closings", 0, 0, 1 << 31),
+        delay_seconds=take.number("delay_seconds", 0.0, 0.0, 1e10),
+        memory_free=take.optional_integer("memory_free", 0, 1 << 60),
+        guests=tuple(_guest(item) for item in take.items("guests", MAX_GUESTS)),
+    )
+
+
+def _guest(item: object) -> GuestReading:
+    take = Fields(item, "telemetry.devices.company.guests")
+    return GuestReading(
+        run_id=take.text("run_id", None, 256),
+        open=take.optional_number("open", 0.0, 1.0),
+        memory=take.optional_integer("memory", 0, 1 << 60),
+        frozen=take.boolean("frozen", default=False),
     )
 
 

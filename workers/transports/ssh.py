@@ -13,6 +13,7 @@ import asyncssh
 from scheduling.core.charging import NodeClock
 from tessera import protocol
 from tessera.bundle import Bundle
+from tessera.device_sharing import DeviceOrder
 from tessera.protocol import Inventory, NodeHello, RunStatus
 from tessera.storage import StorageProbe
 from workers.transports import replies
@@ -174,6 +175,15 @@ class SshTransport:
     async def tune(self, run_id: str, settings: Mapping[str, Any]) -> None:
         """Send a running job its training settings."""
         await self._ask(protocol.TUNE, run_id=run_id, settings=dict(settings))
+
+    async def share(self, run_id: str, number: int, devices: Sequence[DeviceOrder]) -> None:
+        """Send a holder the guests of its devices."""
+        await self._ask(
+            protocol.SHARE,
+            run_id=run_id,
+            number=number,
+            devices=[order.to_json() for order in devices],
+        )
 
     async def runs(self) -> list[RunStatus]:
         """List every run directory on the node."""

@@ -177,10 +177,10 @@ class Device(models.Model):
 
     ``uuid`` identifies a GPU and never changes in a row. ``index`` is the number of its leaf on
     the node, and ``address`` the address of the leaf in the topology. ``driver_index``,
-    ``pci_address``, ``serial`` and ``model`` (the reported type) are facts of the last probe that
-    found it. ``disabled_reason`` is set by an admin, and ``fault`` by the last probe;
-    ``set_health`` derives ``healthy`` and ``health_reason`` from both. The row of a device that
-    has left the topology remains as history (``retired_at``).
+    ``pci_address``, ``serial``, ``model`` (the reported type) and ``sharing_modes`` are facts of
+    the last probe that found it. ``disabled_reason`` is set by an admin, and ``fault`` by the last
+    probe; ``set_health`` derives ``healthy`` and ``health_reason`` from both. The row of a device
+    that has left the topology remains as history (``retired_at``).
     """
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="devices")
@@ -200,6 +200,7 @@ class Device(models.Model):
     fault = models.CharField(max_length=500, blank=True, default="")
     cpus = models.FloatField(default=0)
     memory_bytes = models.BigIntegerField(default=0)
+    sharing_modes = models.JSONField(default=list, blank=True)
     retired_at = models.DateTimeField(null=True)
 
     class Meta:

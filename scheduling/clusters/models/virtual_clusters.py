@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from scheduling.core.sharing.hosts import MOST_GUESTS, Consent
 from tenants.models import Membership, Tenant
 from tenants.tenancy import TenantManager
 from tessera.isolation import LEVELS, NONE
@@ -27,6 +28,8 @@ class VcValues:
         max_devices_per_user: maximum number of devices of one person; None for no limit.
         max_opportunistic_devices: maximum number of borrowed devices; None for no limit.
         least_isolation: minimum isolation level of the nodes that run its jobs.
+        guests_default: guests on the devices of its jobs that do not set it (``Consent``).
+        max_guests: maximum number of guests on one device of its jobs, 0 to 3.
         note: free text.
     """
 
@@ -36,6 +39,8 @@ class VcValues:
     max_devices_per_user: int | None = None
     max_opportunistic_devices: int | None = None
     least_isolation: str = NONE
+    guests_default: str = Consent.NONE.value
+    max_guests: int = 1
     note: str = ""
 
     @classmethod
@@ -76,6 +81,8 @@ class VirtualCluster(models.Model):
     max_devices_per_user = models.PositiveIntegerField(null=True, blank=True)
     max_opportunistic_devices = models.PositiveIntegerField(null=True, blank=True)
     least_isolation = models.CharField(max_length=16, default=NONE)
+    guests_default = models.CharField(max_length=16, default=Consent.NONE.value)
+    max_guests = models.PositiveSmallIntegerField(default=1)
     note = models.CharField(max_length=500, blank=True)
     created_at = models.DateTimeField()
     archived_at = models.DateTimeField(null=True)
@@ -93,6 +100,13 @@ class VirtualCluster(models.Model):
             models.CheckConstraint(
                 condition=Q(least_isolation__in=LEVELS), name="vc_least_isolation_is_known"
             ),
+            models.CheckConstraint(
+                condition=Q(guests_default__in=[consent.value for consent in Consent]),
+                name="vc_guests_default_is_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(max_guests__lte=MOST_GUESTS), name="vc_max_guests_is_in_range"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -104,11 +118,13 @@ class ClusterRules(models.Model):
 
     ``least_isolation`` is the minimum isolation level of nodes that take jobs; a virtual cluster
     may require a higher level. ``condition_actions`` has the actions for conditions of GPUs that
-    differ from the defaults, by code (``tessera.hardware``).
+    differ from the defaults, by code (``tessera.hardware``). If ``sharing`` is false, no device
+    takes guests, whatever jobs and virtual clusters allow.
     """
 
     least_isolation = models.CharField(max_length=16, default=NONE)
     condition_actions = models.JSONField(default=dict, blank=True)
+    sharing = models.BooleanField(default=False)
     version = models.PositiveIntegerField(default=1)
 
     class Meta:

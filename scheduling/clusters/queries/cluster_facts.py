@@ -352,18 +352,20 @@ def _devices(**which: int) -> QuerySet[Device, Any]:
 
 def devices_in_use() -> int:
     """Return the number of devices that a job holds (`ClusterFacts.in_use`), by one query."""
-    rows = Lease.objects.filter(released_at=None).exclude(kind=_RESERVED)
+    rows = Lease.objects.filter(released_at=None).exclude(kind__in=[_RESERVED, LeaseKind.GUEST])
     return rows.values("device_id").distinct().count()
 
 
 def _leases(**which: int) -> QuerySet[Lease, Any]:
     # Ordered like the index of open leases: an order by ID would read all past leases.
-    rows = Lease.objects.filter(released_at=None, **which).order_by("job_id", "id")
+    # A guest is not the holder of its device.
+    rows = Lease.objects.filter(released_at=None, **which).exclude(kind=LeaseKind.GUEST)
+    rows = rows.order_by("job_id", "id")
     return rows.values_list(*_LEASE_COLUMNS)
 
 
 def _holders(**which: int) -> QuerySet[Job, Any]:
-    leases = Lease.objects.filter(released_at=None, **which)
+    leases = Lease.objects.filter(released_at=None, **which).exclude(kind=LeaseKind.GUEST)
     rows = Job.objects.unscoped().filter(pk__in=leases.values("job_id")).order_by("id")
     return rows.values_list(*_HOLDER_COLUMNS)
 

@@ -13,6 +13,7 @@ from scheduling.clusters.queries.cluster import VcUse, vc_use, vc_uses
 from scheduling.clusters.queries.current_engine import spare_cells
 from scheduling.core.cells import ClusterSpec, Quota, VcSpec
 from scheduling.core.messages import sentence
+from scheduling.enums import LeaseKind
 from scheduling.runs.models import Lease
 from scheduling.topology.current import ChainLevel, ChainView, TopologyNow, current_topology
 from tenants.errors import NotFoundError
@@ -335,9 +336,10 @@ def _limited(vc: VirtualCluster) -> tuple[str, ...]:
 
 def _people(vc: VirtualCluster) -> tuple[PersonUse, ...]:
     held: dict[str, list[tuple[int, bool]]] = defaultdict(list)
-    for user, job_id, cell in Lease.objects.filter(
-        released_at=None, job__virtual_cluster=vc
-    ).values_list("job__owner__username", "job_id", "virtual_cell"):
+    held_leases = Lease.objects.filter(released_at=None, job__virtual_cluster=vc)
+    for user, job_id, cell in held_leases.exclude(kind=LeaseKind.GUEST).values_list(
+        "job__owner__username", "job_id", "virtual_cell"
+    ):
         held[user].append((job_id, not cell))
     return tuple(
         PersonUse(

@@ -38,7 +38,7 @@ from tessera.messages import message_of
 MISSING: Final = "no longer found on the node"
 _FACTS: Final = (
     *("uuid", "serial", "pci_address", "driver_index", "model"),
-    *("is_gpu", "cpus", "memory_bytes"),
+    *("is_gpu", "cpus", "memory_bytes", "sharing_modes"),
 )
 _HEALTH: Final = ("healthy", "health_reason", "fault")
 _SYSTEM: Final = Actor.system("inventory")
@@ -354,6 +354,7 @@ def _fill(row: Device, found: Found | None, cpus: float, memory: int) -> None:
     row.model, row.serial, row.pci_address = found.type, found.serial, found.pci_address
     row.driver_index = None if found.declared else found.index
     row.is_gpu = not found.declared
+    row.sharing_modes = list(found.sharing_modes)
 
 
 def _set_faults(

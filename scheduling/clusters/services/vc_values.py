@@ -12,6 +12,7 @@ from scheduling.clusters.services.cluster_rules import level_faults
 from scheduling.clusters.services.shares import policy_faults
 from scheduling.common.edits import count_errors, text_errors
 from scheduling.core.messages import sentence
+from scheduling.core.sharing.hosts import MOST_GUESTS, Consent
 from tenants.errors import FieldError
 
 NAME_PATTERN: Final = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
@@ -78,7 +79,38 @@ def shadow_faults(shadows: object) -> list[FieldError]:
     ]
 
 
+def consent_faults(consent: object) -> list[FieldError]:
+    """Return the faults in the default consent to guests."""
+    names = [known.value for known in Consent]
+    if consent in names:
+        return []
+    return [
+        FieldError(
+            field="guests_default",
+            value=consent,
+            message=sentence("not-consent"),
+            remedy=sentence("choices", names=", ".join(names)),
+        )
+    ]
+
+
+def guest_count_faults(count: object) -> list[FieldError]:
+    """Return the faults in the maximum number of guests on one device."""
+    if isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= MOST_GUESTS:
+        return []
+    return [
+        FieldError(
+            field="max_guests",
+            value=count,
+            message=sentence("out-of-range", lowest=0, highest=MOST_GUESTS),
+            remedy=sentence("write-integer", lowest=0, highest=MOST_GUESTS),
+        )
+    ]
+
+
 _RULES: Final[Mapping[str, Callable[[Any], list[FieldError]]]] = {
+    "guests_default": consent_faults,
     "least_isolation": level_faults,
+    "max_guests": guest_count_faults,
     "shadows": shadow_faults,
 }

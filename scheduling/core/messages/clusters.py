@@ -127,6 +127,7 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "guarantee-less": fixed("Guarantee fewer or smaller cells there, or add nodes."),
     "drain-or-stop-first": fixed("Drain the nodes first, or stop the jobs."),
     "not-cluster-name": fixed("This is not a valid name of a virtual cluster."),
+    "not-consent": fixed("This is not a valid consent to guests."),
     "use-cluster-name": fixed(
         "Use 1 to 63 characters of A-Z a-z 0-9 . _ -; begin and end with a letter or digit."
     ),

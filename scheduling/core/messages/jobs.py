@@ -17,6 +17,15 @@ JOBS: Final[Mapping[str, Template]] = {
     "admitted": fixed("Its cells are bound; its nodes prepare the start."),
     "starting": fixed("It is starting on its nodes."),
     "running": fixed("It is running."),
+    "running-as-guest": fixed(
+        "It is running as a guest on device %(index)s of node %(node)s: it uses what the holder "
+        "of the device leaves."
+    ),
+    "running-as-guest-open": fixed(
+        "It is running as a guest on device %(index)s of node %(node)s: it may work for %(open)s "
+        "of the time, and was excluded %(closings)s."
+    ),
+    "closings": counted("%(n)s time", "%(n)s times"),
     "running-resized": counted(
         "It is running on %(n)s device; it requested %(asked)s. %(rule)s",
         "It is running on %(n)s devices; it requested %(asked)s. %(rule)s",
@@ -184,6 +193,12 @@ CHANGES: Final[Mapping[str, Template]] = {
     ),
     "guaranteed-now": fixed("Its virtual cluster's guarantee covers it again"),
     "placed-by-round": fixed("Round %(number)s assigned %(devices)s on %(nodes)s to it"),
+    "guest-leaves": fixed(
+        "Guests leave a device when its holder leaves, or no longer allows them."
+    ),
+    "guest-leaves-switch": fixed("Device sharing was turned off for the cluster."),
+    "guest-leaves-holder": fixed("The holder of the device stopped sharing it."),
+    "guest-promoted": fixed("The holder of %(device)s has left: this job has the device now."),
     "passes": counted("%(n)s pass", "%(n)s passes"),
     "batch-changed": fixed(
         "Its batch is now %(batch)s samples in %(parts)s per device instead of %(before)s: "

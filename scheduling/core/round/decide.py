@@ -2,7 +2,8 @@
 
 The policy of each virtual cluster decides which jobs run and in which order; the cell engine
 decides where. Guaranteed jobs come first, since opportunistic ones may only use the rest;
-opportunistic jobs take turns by tenant, weighted max-min fair. Both drivers, live rounds and
+opportunistic jobs take turns by tenant, weighted max-min fair. Then jobs without a device may
+become guests of devices in use (``round.guests``). Both drivers, live rounds and
 ``core.simulation``, call ``decide``.
 
 A policy uses only numbers of devices, and allocates nothing to an impossible job. Its reason
@@ -24,6 +25,7 @@ from scheduling.core.round.caps import cut_down
 from scheduling.core.round.decision_cache import DecisionCache
 from scheduling.core.round.engine_setup import engine_for
 from scheduling.core.round.gang_requests import requests_of
+from scheduling.core.round.guests import with_guests
 from scheduling.core.round.placement import never_together, question_of, refused, wait_reason
 from scheduling.core.round.policy_answers import MakePolicy
 from scheduling.core.round.starting import tenancy_refusal
@@ -79,7 +81,7 @@ def decide(
     name_hindrances(deciding, explain)
     if explain is None or explain:
         deciding.restate()
-    return deciding.result()
+    return with_guests(deciding, deciding.result())
 
 
 def decide_with_queue_order(
@@ -96,8 +98,8 @@ def decide_with_queue_order(
     deciding.run()
     name_hindrances(deciding)
     deciding.restate()
-    result = deciding.result()
-    gone = {start.job_id for start in result.starts}
+    result = with_guests(deciding, deciding.result())
+    gone = {start.job_id for start in (*result.starts, *result.guests)}
     gone |= {rejection.job_id for rejection in result.rejections}
     lines: dict[int, Line] = defaultdict(Line)
     guaranteed, opportunistic = deciding.lines

@@ -107,7 +107,8 @@ class SimulatedCluster:
         make: MakePolicy = make_policy,
     ) -> None:
         # Ports are not counted: jobs return them at their end, and they rarely run out.
-        self._base = replace(snapshot, ports_left=None)
+        # Guests are not simulated: they change no decision about other jobs.
+        self._base = replace(snapshot, ports_left=None, hosts=(), guests=(), guest_needs={})
         self._settings = settings or SimulationSettings()
         self._limit, self._make = limit, make
         self._began = snapshot.now

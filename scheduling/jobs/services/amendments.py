@@ -287,6 +287,7 @@ def _columns(
         "demand": draft.demand.to_json(),
         "terms": terms_document(spec, draft.demand.devices),
         "model_fingerprint": fingerprint_of(spec),
+        **draft.guest_columns,
         "devices": draft.demand.devices,
         "note": spec.note,
         "max_duration_seconds": spec.max_duration,

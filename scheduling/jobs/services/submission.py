@@ -269,6 +269,7 @@ def _job_row(
         demand=draft.demand.to_json(),
         terms=terms_document(spec, draft.demand.devices),
         model_fingerprint=fingerprint_of(spec),
+        **draft.guest_columns,
         devices=draft.demand.devices,
         submitted_at=now,
         held=spec.held,

@@ -15,6 +15,7 @@ from scheduling.clusters.models import VirtualCluster
 from scheduling.common.on_commit import request_round_on_commit
 from scheduling.common.time_limits import time_limit
 from scheduling.core.lifecycle import PreemptionRule
+from scheduling.core.messages import sentence
 from scheduling.core.policies import make_policy
 from scheduling.core.reasons import Reason
 from scheduling.core.round.decide import decide_with_queue_order
@@ -33,9 +34,12 @@ from scheduling.rounds.services.commit import (
     write_lines,
     write_rebindings,
 )
+from scheduling.rounds.services.guests import promote_guests, seats_now, start_of
 from scheduling.rounds.services.starts import create_attempts
 from scheduling.rounds.snapshot import Reading, RoundConfig, next_round_number, take_snapshot
 from scheduling.rounds.snapshot.live_jobs import StoredReason
+from scheduling.runs.services.gang_outcomes import tell_coordinators
+from scheduling.runs.services.guests import send_guests_away
 from scheduling.runs.services.stopping import preempt_job
 from scheduling.runs.services.tallies import tallies_written_last
 from scheduling.signals import round_committed
@@ -144,6 +148,9 @@ def _changes_something(reading: Reading, result: RoundResult) -> bool:
         or result.preemptions
         or result.rebindings
         or result.rejections
+        or result.guests
+        or result.guest_leaves
+        or result.promotions
         or new_faults(reading.snapshot, result.policy_faults)
     )
 
@@ -181,9 +188,17 @@ def _collector_paused() -> Iterator[None]:
 
 
 def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -> RoundOutcome:
-    still_queued = queued_among([start.job_id for start in result.starts])
+    wanted = [*result.starts, *result.guests]
+    still_queued = queued_among([start.job_id for start in wanted])
+    seats = seats_now(
+        [guest for guest in result.guests if guest.job_id in still_queued], reading.device_ids
+    )
     starts = [start for start in result.starts if start.job_id in still_queued]
-    started = create_attempts(number=number, starts=starts, reading=reading, now=now)
+    starts += [start_of(seat) for seat in seats.values()]
+    started = create_attempts(number=number, starts=starts, reading=reading, now=now, seats=seats)
+    tell_coordinators([seat.holder_member for job, seat in seats.items() if job in started])
+    promote_guests(result.promotions, round_number=number, now=now)
+    send_guests_away(result.guest_leaves, rule=sentence("guest-leaves"), now=now)
     for preemption in result.preemptions:
         preempt_job(
             job_id=preemption.job_id,
@@ -199,7 +214,7 @@ def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -
     rebound = write_rebindings(rebindings=result.rebindings, round_number=number, now=now)
     new_waits = _write_reasons(reading, result)
     _write_policy_states(reading, result)
-    dropped = tuple(start.job_id for start in result.starts if start.job_id not in started)
+    dropped = tuple(start.job_id for start in wanted if start.job_id not in started)
     if dropped:
         request_round_on_commit("dropped")
     return RoundOutcome(

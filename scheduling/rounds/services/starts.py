@@ -3,8 +3,10 @@
 import random
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from scheduling.clusters.services.node_tenancies import take_nodes
 from scheduling.common.on_commit import wake_node_services
@@ -14,8 +16,8 @@ from scheduling.core.round.gang_sizes import on_type
 from scheduling.core.round.layouts import Layout, layout_of, rates_of
 from scheduling.core.round.parallel_plans import plan_of_start
 from scheduling.core.round.ports import FIRST_PORT, LAST_PORT
-from scheduling.core.values import PlacedMember, Start
-from scheduling.enums import MemberStep
+from scheduling.core.values import GuestStart, PlacedMember, Start
+from scheduling.enums import LeaseKind, MemberStep
 from scheduling.jobs.models import Job
 from scheduling.jobs.services.lifecycle import Note, admit_jobs
 from scheduling.parallelism.models import AttemptPlan
@@ -28,8 +30,21 @@ _READ: Final = ("attempts_made", "demand", "model_fingerprint", "spec", "tenant"
 """Columns of starting jobs that are read; without the submitted text, which may be long."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestSeat:
+    """The place of a starting guest, and the member beside which it runs."""
+
+    start: GuestStart
+    holder_member: int
+
+
 def create_attempts(
-    *, number: int, starts: Sequence[Start], reading: Reading, now: datetime
+    *,
+    number: int,
+    starts: Sequence[Start],
+    reading: Reading,
+    now: datetime,
+    seats: Mapping[int, GuestSeat] = MappingProxyType({}),
 ) -> frozenset[int]:
     """Create attempts, members and leases of all starting jobs, with one statement each.
 
@@ -38,6 +53,7 @@ def create_attempts(
         starts: jobs with their placements.
         reading: the snapshot with its rows.
         now: time to store.
+        seats: place by job that starts as a guest.
 
     Returns:
         The IDs of the jobs that start. Jobs without enough free ports are skipped: the round
@@ -64,13 +80,16 @@ def create_attempts(
             reading=reading,
             port=ports.pop(),
             now=now,
+            is_guest=start.job_id in seats,
         )
         for start in starts
     )
     _keep_types(attempts)
     _create_plans(attempts, reading)
     tenancies = take_nodes(starts, jobs, reading.node_ids, now=now)
-    members = _create_members(attempts, starts, reading, ports, tenancies)
+    members = _create_members(
+        attempts, starts, reading, ports=ports, tenancies=tenancies, seats=seats
+    )
     admit_jobs(
         jobs={a.job_id: _admit_note(a, s) for a, s in zip(attempts, starts, strict=True)}, now=now
     )
@@ -82,8 +101,10 @@ def _create_members(
     attempts: Sequence[Attempt],
     starts: Sequence[Start],
     reading: Reading,
+    *,
     ports: list[int],
     tenancies: Mapping[int, int],
+    seats: Mapping[int, GuestSeat],
 ) -> list[Member]:
     """Create the members of all attempts, and the leases of their devices.
 
@@ -93,6 +114,7 @@ def _create_members(
         reading: the snapshot with its rows.
         ports: free ports to assign.
         tenancies: open tenancy by node ID, for nodes whose members run without isolation.
+        seats: place by job that starts as a guest.
     """
     placed = [
         (attempt, member)
@@ -117,11 +139,27 @@ def _create_members(
             job_id=attempt.job_id,
             virtual_cell=leaf.virtual,
             taken_at=attempt.created_at,
+            **_guest_columns(seats.get(attempt.job_id)),
         )
         for (attempt, one), member in zip(placed, members, strict=True)
         for leaf in one.leaves
     )
     return members
+
+
+def _guest_columns(seat: GuestSeat | None) -> dict[str, Any]:
+    """Return the columns of a guest's lease; none for a job with its own devices."""
+    if seat is None:
+        return {}
+    start = seat.start
+    return {
+        "kind": LeaseKind.GUEST,
+        "slot": start.slot,
+        "beside_id": seat.holder_member,
+        "mode": start.mode,
+        "floor": start.floor,
+        "most": start.most,
+    }
 
 
 def _admit_note(attempt: Attempt, start: Start) -> Note:
@@ -147,6 +185,7 @@ def _attempt_row(
     reading: Reading,
     port: int,
     now: datetime,
+    is_guest: bool,
 ) -> Attempt:
     job.attempts_made += 1
     leaves = [leaf.address for member in start.members for leaf in member.leaves]
@@ -156,6 +195,7 @@ def _attempt_row(
         uid=uuid.uuid4().hex,
         round_number=number,
         opportunistic=start.opportunistic,
+        is_guest=is_guest,
         port=port,
         demand=start.demand.to_json() if start.demand is not None else None,
         devices=len(leaves),

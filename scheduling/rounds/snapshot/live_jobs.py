@@ -176,6 +176,12 @@ def holding_jobs(
     )
 
 
+def guest_jobs(rows: Iterable[LiveJobRow], leases: Mapping[int, Leaves]) -> dict[int, HoldingJob]:
+    """Return the jobs that run as guests, with their devices, by ID."""
+    jobs = _GUESTS.of((row[:_FACTS], None, leases.get(row.id, ())) for row in rows)
+    return {job.id: job for job in jobs}
+
+
 @lru_cache(maxsize=16384)
 def stored_reason(code: str, detail: str) -> StoredReason:
     """Return the reason in two columns; jobs with equal columns share one object."""
@@ -253,3 +259,4 @@ def _seconds_or_none(stored: str | None) -> float | None:
 
 _QUEUED: Final = Remembered(_queued)
 _HOLDING: Final = Remembered(_holding)
+_GUESTS: Final = Remembered(_holding)

@@ -27,22 +27,32 @@ from scheduling.core.lifecycle import HOLDING, JobState
 from scheduling.core.round.node_tenancy import stricter
 from scheduling.core.round.policy_answers import is_plain
 from scheduling.core.round.ports import ALL_PORTS
+from scheduling.core.sharing.hosts import Consent
 from scheduling.core.sweeps import LABEL
 from scheduling.core.values import (
     ClusterSnapshot,
+    HoldingJob,
     NodeFacts,
     VcFacts,
 )
-from scheduling.enums import NodeState
+from scheduling.enums import LeaseKind, NodeState
 from scheduling.jobs.models import Job, JobDependency, Sweep
 from scheduling.rounds.models import Round
 from scheduling.rounds.snapshot.grid_tables import grids_of
+from scheduling.rounds.snapshot.guests import (
+    VcSharing,
+    guest_leases,
+    guest_needs,
+    held_guests,
+    hosts,
+)
 from scheduling.rounds.snapshot.live_jobs import (
     YES,
     Leaves,
     LiveJobRow,
     StoredReason,
     at_their_size,
+    guest_jobs,
     holding_jobs,
     live_rows,
     queued_jobs,
@@ -161,10 +171,17 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
     rows = live_rows(using)
     queued = [row for row in rows if row.state == JobState.QUEUED]
     nodes, devices = _nodes(using), _devices(using)
-    vcs = _vcs(using)
+    vcs, sharing = _vcs(using)
     curious = [facts.id for facts, wants_more in vcs if wants_more]
-    leases, sizes = _leases_by_job(using)
+    leases, sizes, beside = _leases_by_job(using)
     caps = _user_caps(using)
+    holding = holding_jobs(
+        at_their_size(
+            (row for row in rows if row.state in HOLDING and row.id not in beside), sizes
+        ),
+        caps,
+        leases,
+    )
     snapshot = ClusterSnapshot(
         now=now.timestamp(),
         round_number=number,
@@ -175,9 +192,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         vcs=tuple(facts for facts, _ in vcs),
         nodes=_node_facts(nodes, devices),
         queued=queued_jobs(queued, caps, _open_dependencies(using), _turns(queued, using)),
-        holding=holding_jobs(
-            at_their_size((row for row in rows if row.state in HOLDING), sizes), caps, leases
-        ),
+        holding=holding,
         bad_devices=frozenset(
             (node, index) for *_, healthy, _, _, _, node, index in devices if healthy not in YES
         ),
@@ -192,6 +207,9 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         storages=storage_facts(using, {facts.id: facts.tenant for facts, _ in vcs}),
         grids=grids_of(using, rows, _largest_nodes(devices)),
     )
+    if sharing or beside:
+        running = guest_jobs((row for row in rows if row.id in beside), beside)
+        snapshot = _with_sharing(snapshot, running, sharing, now, using)
     return Reading(
         snapshot=snapshot,
         reasons={row.id: stored_reason(row.reason_code, row.reason_json) for row in queued},
@@ -208,6 +226,34 @@ def _largest_nodes(devices: Iterable[tuple[Any, ...]]) -> Mapping[str, int]:
     for (kind, _), count in counts.items():
         largest[kind] = max(count, largest.get(kind, 0))
     return largest
+
+
+def _with_sharing(
+    snapshot: ClusterSnapshot,
+    jobs: Mapping[int, HoldingJob],
+    sharing: Mapping[int, VcSharing],
+    now: datetime,
+    using: str,
+) -> ClusterSnapshot:
+    """Add hosts, running guests and the needs of waiting ones.
+
+    Args:
+        snapshot: of the jobs with own devices.
+        jobs: the running guests, by ID.
+        sharing: rules about guests by virtual cluster; empty if the cluster does not share.
+        now: time of the snapshot.
+        using: database alias.
+    """
+    found = guest_leases(using) if jobs else ()
+    holding = {job.id: job for job in snapshot.holding}
+    waiting = {job.id for job in snapshot.queued}
+    needs = guest_needs(using) if sharing else {}
+    return replace(
+        snapshot,
+        hosts=hosts(using, sharing, found, holding, now),
+        guests=held_guests(found, jobs),
+        guest_needs={pk: need for pk, need in needs.items() if pk in waiting},
+    )
 
 
 def _nodes(using: str) -> list[tuple[Any, ...]]:
@@ -239,16 +285,27 @@ def _devices(using: str) -> list[tuple[Any, ...]]:
     )  # fmt: skip
 
 
-def _vcs(using: str) -> tuple[tuple[VcFacts, bool], ...]:
-    """Return the virtual clusters, each with whether a policy or shadow policy reads job facts."""
-    rows = (
+def _vcs(using: str) -> tuple[tuple[tuple[VcFacts, bool], ...], dict[int, VcSharing]]:
+    """Return the virtual clusters, each with whether a policy or shadow policy reads job facts.
+
+    The rules about guests by virtual cluster follow; they are empty if the cluster does not share.
+    """
+    rows = list(
         VirtualCluster.objects.unscoped()
         .using(using)
-        .annotate(cluster_least=Subquery(ClusterRules.objects.values("least_isolation")[:1]))
+        .annotate(
+            cluster_least=Subquery(ClusterRules.objects.values("least_isolation")[:1]),
+            cluster_shares=Subquery(ClusterRules.objects.values("sharing")[:1]),
+        )
         .order_by("name")
     )
+    sharing = {
+        vc.pk: VcSharing(consent=Consent(vc.guests_default), most_guests=vc.max_guests)
+        for vc in rows
+        if vc.cluster_shares and vc.archived_at is None
+    }
     found = [(_vc_facts(vc), bool(vc.shadows) and vc.archived_at is None) for vc in rows]
-    return tuple((facts, shadowed or not is_plain(facts)) for facts, shadowed in found)
+    return tuple((facts, shadowed or not is_plain(facts)) for facts, shadowed in found), sharing
 
 
 def _vc_facts(vc: VirtualCluster) -> VcFacts:
@@ -301,24 +358,34 @@ def _tenants(dedicated: str) -> frozenset[int]:
 
 def _leases_by_job(
     using: str,
-) -> tuple[Mapping[int, Leaves], Mapping[int, Any]]:
-    """Return leaves by member, by job; and the current demands of resized jobs."""
+) -> tuple[Mapping[int, Leaves], Mapping[int, Any], dict[int, Leaves]]:
+    """Return leaves by member, by job; the current demands of resized jobs; leaves of guests."""
+    beside: dict[int, Leaves] = {}
     sizes: dict[int, str] = {}
     members: dict[int, dict[int, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
-    for job_id, member_id, address, virtual, demand in (
+    for job_id, member_id, address, virtual, demand, kind in (
         Lease.objects.using(using)
         .filter(released_at=None)
         .order_by("job_id", "member_id", "id")
         .annotate(demand_text=Cast("attempt__demand", TextField()))
-        .values_list("job_id", "member_id", "device__address", "virtual_cell", "demand_text")
+        .values_list(
+            "job_id", "member_id", "device__address", "virtual_cell", "demand_text", "kind"
+        )
     ):
+        if kind == LeaseKind.GUEST:
+            beside[job_id] = (((address, ""),),)
+            continue
         if demand is not None:
             sizes[job_id] = demand
         members[job_id][member_id].append((address, virtual))
-    return {
-        job_id: tuple(tuple(leaves) for leaves in by_member.values())
-        for job_id, by_member in members.items()
-    }, {job_id: json.loads(demand) for job_id, demand in sizes.items()}
+    return (
+        {
+            job_id: tuple(tuple(leaves) for leaves in by_member.values())
+            for job_id, by_member in members.items()
+        },
+        {job_id: json.loads(demand) for job_id, demand in sizes.items()},
+        beside,
+    )
 
 
 def _user_caps(using: str) -> dict[tuple[int, int], int]:

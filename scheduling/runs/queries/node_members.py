@@ -119,6 +119,7 @@ class DirectiveKind(StrEnum):
     CANCEL = "cancel"
     STOP = "stop"
     TUNE = "tune"
+    SHARE = "share"
     NOTHING = "nothing"
 
 
@@ -132,4 +133,6 @@ def directive_of(member: Member) -> DirectiveKind:
         return DirectiveKind.PREPARE
     if step is MemberStep.RUNNING and member.settings_told < member.settings_version:
         return DirectiveKind.TUNE
+    if step is MemberStep.RUNNING and member.share_told < member.share_version:
+        return DirectiveKind.SHARE
     return DirectiveKind.GO if step is MemberStep.STARTING else DirectiveKind.NOTHING

@@ -14,7 +14,7 @@ from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.lifecycle import HOLDING
 from scheduling.core.round.engine_setup import running_gangs
 from scheduling.core.values import HeldLeaf, HoldingJob
-from scheduling.enums import NodeState
+from scheduling.enums import LeaseKind, NodeState
 from scheduling.jobs.models import Job
 from scheduling.rounds.snapshot.live_jobs import Remembered
 from scheduling.runs.models import Lease
@@ -28,7 +28,8 @@ _HeldRows = tuple[_JobRow, _LeaseRows]
 
 
 def _held_leases(_: int) -> "QuerySet[Lease, Any]":
-    rows = Lease.objects.filter(released_at=None).order_by("job_id", "member_id", "id")
+    rows = Lease.objects.filter(released_at=None).exclude(kind=LeaseKind.GUEST)
+    rows = rows.order_by("job_id", "member_id", "id")
     return rows.annotate(size_text=Cast("attempt__demand", TextField())).values_list(
         "job_id", "member_id", "device__address", "virtual_cell", "size_text"
     )

@@ -288,6 +288,11 @@ def mark_tuned(*, member_id: int, version: int) -> None:
     Member.objects.filter(pk=member_id, settings_told__lt=version).update(settings_told=version)
 
 
+def mark_shared(*, member_id: int, version: int) -> None:
+    """Record that the node of a holder has received its guests of this version."""
+    Member.objects.filter(pk=member_id, share_told__lt=version).update(share_told=version)
+
+
 def _settle_of(member_id: int, now: datetime) -> None:
     settle(
         attempt_ids=Member.objects.filter(pk=member_id).values_list("attempt", flat=True), now=now

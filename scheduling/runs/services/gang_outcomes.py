@@ -30,7 +30,7 @@ from scheduling.core.messages import sentence
 from scheduling.core.performance.executors import OWN_FAULTS, shared_by
 from scheduling.core.round.parallel_plans import ESTIMATED, has_failed
 from scheduling.core.watching.log_rules import LogAction
-from scheduling.enums import MemberStep, StopCause
+from scheduling.enums import LeaseKind, MemberStep, StopCause
 from scheduling.jobs.models import Job, JobSecret
 from scheduling.jobs.services.lifecycle import Note, try_job_event, try_job_events
 from scheduling.parallelism.models import AttemptPlan
@@ -165,8 +165,12 @@ def _end_attempts(attempts: Sequence[Attempt], gangs: Gangs, now: datetime) -> N
     if undecided:
         Attempt.objects.filter(pk__in=undecided, outcome="").update(outcome="stopped")
     Attempt.objects.filter(pk__in=ids).update(ended_at=ByRow(ends, DateTimeField()))
+    guests = [attempt.pk for attempt in attempts if attempt.is_guest]
+    holders = _holders_of(guests) if guests else ()
     Lease.objects.filter(attempt_id__in=ids, released_at=None).update(released_at=now)
-    used = {attempt.job_id: _device_seconds(gangs[attempt.pk], now) for attempt in attempts}
+    tell_coordinators(holders)
+    used = {attempt.job_id: _device_seconds(attempt, gangs, now) for attempt in attempts}
+    _add_guest_seconds([attempt for attempt in attempts if attempt.is_guest], gangs, now)
     evicted_by = settle_receipts(attempt_ids=ids)
     over = _end_or_retry_jobs(attempts, used, evicted_by, now)
     if over:
@@ -270,10 +274,48 @@ def _left_nodes_at(members: Iterable[Member], now: datetime) -> datetime:
     return max((member.exited_at for member in members if member.exited_at), default=now)
 
 
-def _device_seconds(members: Iterable[Member], now: datetime) -> float:
+def _holders_of(attempt_ids: Collection[int]) -> list[int]:
+    """Return the members beside which some attempts run as guests."""
+    leases = Lease.objects.filter(
+        attempt_id__in=attempt_ids, released_at=None, kind=LeaseKind.GUEST
+    )
+    return [member for member in leases.values_list("beside_id", flat=True) if member is not None]
+
+
+def tell_coordinators(member_ids: Collection[int]) -> None:
+    """Order the coordinators of these holders to read their guests again."""
+    if not member_ids:
+        return
+    members = Member.objects.filter(pk__in=sorted(set(member_ids)))
+    if members.update(share_version=F("share_version") + 1):
+        wake_node_services(set(members.values_list("node_id", flat=True)))
+
+
+def _add_guest_seconds(attempts: Sequence[Attempt], gangs: Gangs, now: datetime) -> None:
+    """Add the seconds that attempts have run as guests, which are not charged, to their jobs."""
+    for attempt in attempts:
+        seconds = sum(
+            charged_seconds(
+                member.started_at,
+                attempt.promoted_at or member.exited_at,
+                until=now,
+            )
+            for member in gangs[attempt.pk]
+        )
+        jobs = Job.objects.unscoped().filter(pk=attempt.job_id)
+        jobs.update(guest_seconds=F("guest_seconds") + seconds)
+
+
+def _device_seconds(attempt: Attempt, gangs: Gangs, now: datetime) -> float:
+    """Return the charged device-seconds; a guest is charged only after its promotion."""
+    if attempt.is_guest and attempt.promoted_at is None:
+        return 0.0
     return sum(
-        len(member.devices) * charged_seconds(member.started_at, member.exited_at, until=now)
-        for member in members
+        len(member.devices)
+        * charged_seconds(
+            member.started_at, member.exited_at, until=now, since=attempt.promoted_at
+        )
+        for member in gangs[attempt.pk]
     )
 
 
@@ -281,7 +323,7 @@ def _fail_or_retry(attempt: Attempt, used_seconds: float, now: datetime) -> JobS
     job = attempt.job
     failure = FailureClass(attempt.failure_class or FailureClass.USER)
     failed_before = int(job.failures.get(failure, 0))
-    trial = _was_a_trial(attempt, failure)
+    trial = _was_a_trial(attempt, failure) or _lost_its_holder(attempt, failure)
     granted = trial or parse_stored(job.spec).retries.allows(failure, used=failed_before)
     used = {"gpu_seconds": F("gpu_seconds") + used_seconds}
     if granted and job.state != JobState.STOPPING and not _is_not_to_be_retried(attempt):
@@ -335,6 +377,12 @@ def _has_failed_plan(attempt: Attempt, failure: FailureClass) -> bool:
     if not own or not has_failed(failure, own[0] or 0):
         return False
     return plans.filter(attempt__failure_class__in=OWN_FAULTS).count() <= MOST_PLAN_TRIALS
+
+
+def _lost_its_holder(attempt: Attempt, failure: FailureClass) -> bool:
+    """Return whether a guest had to leave with the holder of its device, which is no failure."""
+    is_guest = attempt.is_guest and attempt.promoted_at is None
+    return is_guest and failure in {FailureClass.PLATFORM, FailureClass.PREEMPTED}
 
 
 def _is_not_to_be_retried(attempt: Attempt) -> bool:

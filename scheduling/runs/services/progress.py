@@ -7,14 +7,15 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Subquery
 
-from scheduling.clusters.models import VirtualCluster
+from scheduling.clusters.models import ClusterRules, VirtualCluster
 from scheduling.core.performance.losses import with_loss
 from scheduling.core.round.policy_answers import PLAIN
+from scheduling.enums import LeaseKind
 from scheduling.jobs.models import CHECKPOINT, Job, JobEvent
 from scheduling.jobs.services.lifecycle import Note, record_job_event
-from scheduling.runs.models import Attempt, AttemptProgress, AttemptUse, Member, StepTally
+from scheduling.runs.models import Attempt, AttemptProgress, AttemptUse, Lease, Member, StepTally
 
 MOST_KINDS: Final = 64
 """Maximum number of step kinds in one attempt: bounds the rows of a job that varies its batch."""
@@ -155,18 +156,28 @@ class Used:
 
 
 def followed_attempts() -> list[Used]:
-    """Return running attempts whose policy or shadow reads job facts; at most three queries."""
+    """Return running attempts whose use is read; at most three queries.
+
+    Policies and shadow policies read job facts. In a cluster that shares devices, rounds read the
+    memory peak of holders. While guests are on a device, its load is not that of one job.
+    """
     rows = VirtualCluster.objects.unscoped().filter(archived_at=None)
+    rows = rows.annotate(shares=Subquery(ClusterRules.objects.values("sharing")[:1]))
     curious = [
         pk
-        for pk, policy, args, shadows in rows.values_list("pk", "policy", "policy_args", "shadows")
-        if policy != PLAIN or args.get("wrap") or shadows
+        for pk, policy, args, shadows, shares in rows.values_list(
+            "pk", "policy", "policy_args", "shadows", "shares"
+        )
+        if policy != PLAIN or args.get("wrap") or shadows or shares
     ]
     if not curious:
         return []
     running = Attempt.objects.filter(
         job__virtual_cluster__in=curious, ended_at=None, running_at__isnull=False
     )
+    guests = Lease.objects.filter(kind=LeaseKind.GUEST, released_at=None)
+    running = running.exclude(pk__in=guests.values("attempt_id"))
+    running = running.exclude(pk__in=guests.values("beside__attempt_id"))
     members: dict[int, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
     for attempt_id, node_id, devices in (
         Member.objects.filter(attempt__in=running.values("pk"))

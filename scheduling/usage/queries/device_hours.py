@@ -68,7 +68,8 @@ def hours_of_jobs(job_ids: Iterable[int], *, now: datetime) -> Mapping[int, Devi
 def charged_until(now: datetime, *, since: datetime = EVER) -> Any:
     """Return an expression for the charge of a lease between ``since`` and ``now``."""
     at = DateTimeField()
-    begun = Greatest(F("member__started_at"), Value(since, output_field=at))
+    # A promoted guest holds its device only since the lease began.
+    begun = Greatest(F("member__started_at"), F("taken_at"), Value(since, output_field=at))
     ended = Coalesce(F("member__exited_at"), F("released_at"), Value(now, output_field=at))
     span = ExpressionWrapper(ended - begun, output_field=DurationField())
     # GREATEST ignores NULL in PostgreSQL, and a process that has not started must not count.

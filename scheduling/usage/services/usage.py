@@ -14,7 +14,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final
 
 from django.db import transaction
-from django.db.models import Exists, F, Max, Min, OuterRef, Q, Sum
+from django.db.models import Case, Exists, F, Max, Min, OuterRef, Q, Sum, When
+from django.db.models.functions import Greatest
 
 from scheduling.core.charging import charged_seconds
 from scheduling.core.lifecycle import EVICTED, end_reason
@@ -85,7 +86,7 @@ _COLUMNS: Final = (
     "job_id",
     "device__is_gpu",
     "virtual_cell",
-    "member__started_at",
+    "begun",
     "member__exited_at",
     "released_at",
     "attempt__number",
@@ -305,6 +306,15 @@ def _sums(day: date, now: datetime) -> Mapping[tuple[int, bool], _Sum]:
     leases = Lease.objects.filter(
         Q(released_at=None) | Q(released_at__gt=start), kind=LeaseKind.USING, taken_at__lt=end
     ).order_by()
+    # A promoted guest holds its device only since the lease began.
+    leases = leases.annotate(
+        begun=Case(
+            When(
+                member__started_at__isnull=False,
+                then=Greatest(F("member__started_at"), F("taken_at")),
+            )
+        )
+    )
     found: dict[tuple[int, bool], _Sum] = defaultdict(_Sum)
     lost: list[tuple[Any, ...]] = []
     for row in leases.values_list(*_COLUMNS).iterator(chunk_size=2000):

@@ -1,6 +1,7 @@
 """Rounds that change something are kept and can be read again."""
 
 import hashlib
+from dataclasses import fields
 from datetime import timedelta
 
 import pytest
@@ -52,6 +53,12 @@ def test_a_round_that_starts_something_is_kept_whole(run, tmp_path):
     assert len(stored.snapshot_sha256) == 64
 
 
+def without_guests(value):
+    """The fields of a value; those of device sharing are left out, since nobody shares."""
+    names = {"hosts", "guests", "guest_needs", "guest_leaves", "promotions"}
+    return {f.name: getattr(value, f.name) for f in fields(value) if f.name not in names}
+
+
 def test_what_is_spelled_part_by_part_reads_as_if_spelled_whole(run, tmp_path):
     kept = []
     make_job(worker={"devices": 2})
@@ -61,8 +68,8 @@ def test_what_is_spelled_part_by_part_reads_as_if_spelled_whole(run, tmp_path):
         document = {
             "decision_version": DECISION_VERSION,
             "format": 1,
-            "snapshot": reading.snapshot,
-            "result": result,
+            "snapshot": without_guests(reading.snapshot),
+            "result": without_guests(result),
         }
         # An empty table of grids is not stored, so that older rounds have the same bytes.
         kept.append(canonical_json(document).replace(b',"grids":{}', b""))

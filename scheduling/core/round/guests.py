@@ -1,0 +1,268 @@
+"""Guests of a round: opportunistic jobs beside the holders of devices in use.
+
+They are decided after all other jobs. This pass reads the cell engine and changes nothing in it,
+so every decision about jobs with own devices is the same with and without guests.
+"""
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from scheduling.core.messages import message
+from scheduling.core.reasons import Reason
+from scheduling.core.round.fairness import in_turn, tenant_weights
+from scheduling.core.round.node_tenancy import Nodes
+from scheduling.core.round.state import RoundState
+from scheduling.core.sharing.hosts import (
+    GuestNeed,
+    GuestRequest,
+    Host,
+    Refusal,
+    SharingMode,
+    consents,
+    rank,
+    refusal,
+)
+from scheduling.core.values import (
+    GuestStart,
+    HeldGuest,
+    HeldLeaf,
+    PlacedMember,
+    QueuedJob,
+    RoundResult,
+)
+from tessera.messages import Listing
+from tessera.reasons import ReasonCode
+
+MOST_STARTS: Final = 256
+"""Most guests that one round starts; the next round continues."""
+
+
+def with_guests(deciding: RoundState, result: RoundResult) -> RoundResult:
+    """Add the decisions about guests to the result of a round.
+
+    Args:
+        deciding: the round after all other decisions.
+        result: these decisions.
+
+    Returns:
+        The same object if the snapshot has neither hosts nor guests.
+    """
+    snapshot = deciding.snapshot
+    if not snapshot.hosts and not snapshot.guests:
+        return result
+    leaves, promotions = _look_again(deciding)
+    placing = _Placing(deciding)
+    placing.run()
+    reasons = {**result.reasons, **placing.reasons}
+    for start in placing.starts:
+        reasons.pop(start.job_id, None)
+    return replace(
+        result,
+        reasons=reasons,
+        guests=tuple(placing.starts),
+        guest_leaves=leaves,
+        promotions=promotions,
+    )
+
+
+def _look_again(deciding: RoundState) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the running guests that must leave, and those that get their device."""
+    hosts = {host.address: host for host in deciding.snapshot.hosts}
+    leaves: list[int] = []
+    promotions: list[int] = []
+    taken: set[str] = set()
+    for guest in sorted(deciding.snapshot.guests, key=lambda one: (one.address, one.slot)):
+        host = hosts.get(guest.address)
+        if guest.job.leaving or (host is not None and _may_stay(guest, host)):
+            continue
+        if guest.address not in taken and host is None and _may_hold(deciding, guest):
+            taken.add(guest.address)
+            promotions.append(guest.job.id)
+        else:
+            leaves.append(guest.job.id)
+    return tuple(sorted(leaves)), tuple(sorted(promotions))
+
+
+def _may_stay(guest: HeldGuest, host: Host) -> bool:
+    return (
+        host.holder == guest.holder
+        and host.mode not in (SharingMode.EXCLUSIVE, SharingMode.MIG)
+        and guest.slot <= host.most_guests
+        and consents(host.consent, host.tenant, guest.job.tenant)
+    )
+
+
+def _may_hold(deciding: RoundState, guest: HeldGuest) -> bool:
+    """Return whether a guest may become the holder of its device.
+
+    The device is idle after all starts of the round. So no waiting job could use it, and the
+    promotion delays none.
+    """
+    place = deciding.engine.topology.leaves.get(guest.address)
+    vc = deciding.vcs.get(guest.job.vc)
+    if place is None or vc is None:
+        return False
+    chain, leaf = place
+    roster = deciding.engine.rosters[chain]
+    is_taken = leaf in roster.users or leaf in roster.claims
+    node = deciding.tenancies.nodes.get(guest.node)
+    is_bad = (guest.node, guest.index) in deciding.snapshot.bad_devices
+    if is_taken or is_bad or node is None or not node.healthy:
+        return False
+    left = deciding.use.left(guest.job, vc)
+    return left is None or left >= 1
+
+
+class _Placing:
+    """Placement of waiting jobs as guests, by the turns of their tenants."""
+
+    def __init__(self, deciding: RoundState) -> None:
+        self._deciding = deciding
+        # Whichever guest asks, these devices take none.
+        self._hosts = {host.address: host for host in deciding.snapshot.hosts}
+        self._heaps: dict[Hashable, list[tuple[tuple[float, int, float, str], Host]]] = {}
+        self._failed: dict[Hashable, Reason] = {}
+        self.starts: list[GuestStart] = []
+        self.reasons: dict[int, Reason] = {}
+
+    def run(self) -> None:
+        """Offer the devices in use to the jobs that have found no idle one."""
+        snapshot = self._deciding.snapshot
+        lines: dict[int, list[QueuedJob]] = defaultdict(list)
+        for job in self._waiting():
+            lines[job.tenant].append(job)
+        held = Counter(guest.job.tenant for guest in snapshot.guests)
+        in_turn(lines, held, tenant_weights(self._deciding.engine, snapshot.vcs), self._offer)
+
+    def _waiting(self) -> Iterator[QueuedJob]:
+        """Yield the jobs that may be guests, in the order in which the round has tried them."""
+        deciding, needs = self._deciding, self._deciding.snapshot.guest_needs
+        if not needs:
+            return
+        for tried, _strict in deciding.lines[1]:
+            reason = deciding.reasons.get(tried.id)
+            if tried.id not in needs or reason is None:
+                continue
+            job = deciding.waiting[tried.id]
+            if job.demand.devices == 1 and reason.code is not _WAITING_FOR_VICTIMS:
+                yield job
+
+    def _offer(self, job: QueuedJob) -> int:
+        """Place a job as a guest if a device takes it; return the number of devices."""
+        deciding, need = self._deciding, self._deciding.snapshot.guest_needs[job.id]
+        restriction = deciding.restrictions.of(job)
+        if (
+            restriction.reason is not None
+            or len(self.starts) >= MOST_STARTS
+            or deciding.ports.refusal(job.demand) is not None
+        ):
+            return 0
+        nodes = deciding.tenancies.tiers(job, restriction.nodes)[0].nodes
+        request = _request(job, need)
+        key = job.tenant, request.types, need, nodes, job.vc
+        if key in self._failed:
+            self.reasons[job.id] = self._failed[key]
+            return 0
+        host = self._best(key, request, nodes)
+        if host is None:
+            reason = self._refused(request, nodes, deciding.reasons[job.id])
+            self.reasons[job.id] = self._failed[key] = reason
+            return 0
+        self._start(job, request, host)
+        return 1
+
+    def _best(self, key: Hashable, request: GuestRequest, nodes: Nodes) -> Host | None:
+        """Take the best host of equal requests; hosts that changed are ranked again."""
+        heap = self._heaps.get(key)
+        if heap is None:
+            heap = self._heaps[key] = [
+                (rank(request, host), host)
+                for host in self._hosts.values()
+                if self._refusal(request, host, nodes) is None
+            ]
+            heapq.heapify(heap)
+        while heap:
+            _, host = heap[0]
+            now = self._hosts[host.address]
+            if now is host:
+                return host
+            if self._refusal(request, now, nodes) is None:
+                heapq.heapreplace(heap, (rank(request, now), now))
+            else:
+                heapq.heappop(heap)
+        return None
+
+    def _refusal(self, request: GuestRequest, host: Host, nodes: Nodes) -> Refusal | None:
+        found = refusal(request, host)
+        if found is not None:
+            return found
+        if nodes is not None and host.node not in nodes:
+            return Refusal.NODE
+        owners = self._deciding.tenancies.owners
+        # On such a node all jobs must be of its tenant, and no guest may take a node.
+        is_apart = host.node not in owners or owners[host.node] == request.tenant
+        return None if is_apart else Refusal.TENANT
+
+    def _start(self, job: QueuedJob, request: GuestRequest, host: Host) -> None:
+        (member,) = job.demand.members
+        most = max(request.floor, min(request.wants, host.memory_free))
+        placed = PlacedMember(
+            role=member.role,
+            rank=0,
+            node_rank=0,
+            node=host.node,
+            device_indices=(host.index,),
+            leaves=(HeldLeaf(address=host.address, virtual=""),),
+            isolation=self._deciding.tenancies.level(job, member.role, host.node),
+        )
+        self.starts.append(
+            GuestStart(
+                job_id=job.id,
+                holder=host.holder,
+                slot=host.free_slot,
+                mode=host.mode.value,
+                floor=request.floor,
+                most=most,
+                member=placed,
+            )
+        )
+        self._deciding.ports.take(job.demand)
+        self._hosts[host.address] = replace(
+            host,
+            slots=tuple(sorted((*host.slots, host.free_slot))),
+            memory_free=host.memory_free - most,
+        )
+
+    def _refused(self, request: GuestRequest, nodes: Nodes, idle: Reason) -> Reason:
+        """Return the reason of a job for which no device in use is suitable."""
+        found = [self._refusal(request, host, nodes) for host in self._hosts.values()]
+        counts = Counter(one for one in found if one is not None)
+        causes = tuple(
+            message(f"guest-refused-{cause.value}", n=counts[cause])
+            for cause in Refusal
+            if counts[cause]
+        )
+        nothing = (message("no-host-at-all"),)
+        return Reason(
+            code=ReasonCode.NO_HOST_FOR_GUEST,
+            message=message("no-host-for-guest", causes=Listing(causes or nothing)),
+            blocked_by=idle.blocked_by,
+            unblock=(message("guest-needs-less"), *idle.unblock),
+            free=idle.free,
+        )
+
+
+_WAITING_FOR_VICTIMS: Final = ReasonCode.WAITING_VICTIM_CHECKPOINT
+
+
+def _request(job: QueuedJob, need: GuestNeed) -> GuestRequest:
+    return GuestRequest(
+        tenant=job.tenant,
+        application="",
+        types=job.demand.members[0].device_types,
+        floor=need.floor,
+        wants=need.wants,
+    )

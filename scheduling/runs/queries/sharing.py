@@ -1,0 +1,196 @@
+"""Device sharing of one job for pages and REST: its guests, or the holder of its device."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q, QuerySet
+
+from scheduling.clusters.models import ClusterRules
+from scheduling.core.jobspec.sharing import DEFAULT_SLOWDOWN
+from scheduling.core.sharing.hosts import LIMITS, Consent, SharingMode
+from scheduling.enums import JobClass, LeaseKind
+from scheduling.jobs.models import Job
+from scheduling.jobs.queries.jobs import visible_job
+from scheduling.runs.models import Lease, SharedDevice
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+HOLDER, GUEST, NEITHER = "holder", "guest", ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedWith:
+    """Another job on the device.
+
+    Attributes:
+        job_id: None if the viewer may not see the job.
+        name: name of the job; empty if the viewer may not see it.
+        slot: 0 for the holder, 1 to 3 for guests.
+        leaving: whether it has its notice to leave the device.
+        memory: device memory in use in bytes; None if unknown.
+        most: bytes that a guest may use at first; None for the holder.
+        open: share of the time in which a guest may run, 0 to 1; None if unknown.
+        frozen: whether a guest is frozen now.
+    """
+
+    job_id: int | None
+    name: str
+    slot: int
+    leaving: bool
+    memory: int | None = None
+    most: int | None = None
+    open: float | None = None
+    frozen: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedDeviceRow:
+    """A device that the job shares; figures are None without a report of the node.
+
+    Attributes:
+        mode: the sharing mode.
+        memory_limit, compute_limit: whether these limits are ``enforced`` or ``cooperative``.
+        at: time of the newest report.
+        loss: share of its own pace that the holder loses, with its 95 % interval.
+        baseline: seconds of a step of the holder without guests.
+        open: share of the time in which guests may run.
+        delay_seconds: total delay of the holder by guests.
+        closings: number of times that guests were excluded.
+    """
+
+    node: str
+    index: int
+    device_type: str
+    mode: str
+    memory_limit: str
+    compute_limit: str
+    others: tuple[SharedWith, ...]
+    at: datetime | None = None
+    loss: float | None = None
+    loss_low: float | None = None
+    loss_high: float | None = None
+    baseline: float | None = None
+    open: float | None = None
+    delay_seconds: float = 0.0
+    closings: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSharing:
+    """Device sharing of a job.
+
+    Attributes:
+        role: ``holder`` or ``guest`` of shared devices, or empty.
+        guests: guests that the job allows (``Consent``); empty for opportunistic jobs.
+        slowdown_percent: percent of its own pace that guests may cost it.
+        enabled: whether the cluster shares devices.
+        stopped_at: time at which sharing was stopped for the job; None if it was not.
+        guest_seconds: seconds that ended attempts of the job have run as a guest.
+    """
+
+    job_id: int
+    role: str
+    guests: str
+    slowdown_percent: int
+    enabled: bool
+    stopped_at: datetime | None
+    guest_seconds: float
+    devices: tuple[SharedDeviceRow, ...]
+
+
+def job_sharing(viewer: Viewer, job_id: int) -> JobSharing:
+    """Return the device sharing of a job, in at most five queries.
+
+    Raises:
+        NotFoundError: the job is unknown, or the viewer may not see it.
+    """
+    job = visible_job(viewer, job_id)
+    leases = list(_leases(job))
+    mine = [lease for lease in leases if lease.job_id == job.pk]
+    is_guest = any(lease.kind == LeaseKind.GUEST for lease in mine)
+    others: dict[int, list[Lease]] = defaultdict(list)
+    for lease in leases:
+        if lease.job_id != job.pk:
+            others[lease.device_id].append(lease)
+    states = {
+        state.device_id: state for state in SharedDevice.objects.filter(device_id__in=list(others))
+    }
+    visible = viewer.tenant_ids(Permission.VIEW_JOBS)
+    devices = tuple(
+        _device_row(lease, others[lease.device_id], states.get(lease.device_id), visible)
+        for lease in mine
+        if others[lease.device_id]
+    )
+    role = GUEST if is_guest else HOLDER if devices else NEITHER
+    return JobSharing(
+        job_id=job.pk,
+        role=role,
+        guests=_consent(job),
+        slowdown_percent=(job.spec.get("sharing") or {}).get("slowdown_percent", DEFAULT_SLOWDOWN),
+        enabled=ClusterRules.objects.filter(sharing=True).exists(),
+        stopped_at=job.sharing_stopped_at,
+        guest_seconds=job.guest_seconds,
+        devices=devices,
+    )
+
+
+def _leases(job: Job) -> "QuerySet[Lease]":
+    """Return the live leases of all devices that the job uses."""
+    own = Lease.objects.filter(job=job, released_at=None).values("device_id")
+    rows = Lease.objects.filter(Q(device_id__in=own), released_at=None)
+    rows = rows.exclude(kind=LeaseKind.RESERVED)
+    return rows.select_related("device__node", "job", "member").order_by("device_id", "slot")
+
+
+def _consent(job: Job) -> str:
+    if job.job_class != JobClass.GUARANTEED:
+        return ""
+    given = (job.spec.get("sharing") or {}).get("guests")
+    return Consent(given or job.virtual_cluster.guests_default).value
+
+
+def _device_row(
+    lease: Lease,
+    others: Iterable[Lease],
+    state: SharedDevice | None,
+    visible: frozenset[int] | None,
+) -> SharedDeviceRow:
+    all_there = [lease, *others]
+    mode = next((one.mode for one in all_there if one.mode), SharingMode.EXCLUSIVE.value)
+    limits = LIMITS[SharingMode(mode)]
+    holder = next((one.member_id for one in all_there if one.kind == LeaseKind.USING), None)
+    is_current = state is not None and state.holder_id == holder
+    told = {one["job"]: one for one in state.guests} if state is not None and is_current else {}
+    figures: dict[str, Any] = {}
+    if state is not None and is_current:
+        names = ("at", "loss", "loss_low", "loss_high", "baseline", "open", "delay_seconds")
+        figures = {name: getattr(state, name) for name in (*names, "closings")}
+    return SharedDeviceRow(
+        node=lease.device.node.name,
+        index=lease.device.index,
+        device_type=lease.device.device_type,
+        mode=mode,
+        memory_limit=limits.memory,
+        compute_limit=limits.compute,
+        others=tuple(_shared_with(one, told.get(one.job_id, {}), visible) for one in others),
+        **figures,
+    )
+
+
+def _shared_with(
+    lease: Lease, told: Mapping[str, Any], visible: frozenset[int] | None
+) -> SharedWith:
+    is_visible = visible is None or lease.job.tenant_id in visible
+    return SharedWith(
+        job_id=lease.job_id if is_visible else None,
+        name=lease.job.name if is_visible else "",
+        slot=lease.slot,
+        leaving=lease.member.stop_asked_at is not None,
+        memory=told.get("memory"),
+        most=lease.most,
+        open=told.get("open"),
+        frozen=bool(told.get("frozen")),
+    )
