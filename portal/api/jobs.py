@@ -35,6 +35,7 @@ from portal.api.job_shapes import (
     listed_job_out,
     why_out,
 )
+from portal.api.job_sharing import SHARING, JobSharingActions
 from portal.api.job_telemetry import TELEMETRY, JobTelemetry
 from portal.api.schema import IDEMPOTENCY_KEY, PAGE, Op
 from portal.api.views import Nothing, versioned
@@ -101,7 +102,7 @@ class AttemptsOut(TypedDict):
     next_cursor: None
 
 
-class JobViewSet(JobTelemetry, JobMetrics, JobExplanations):
+class JobViewSet(JobTelemetry, JobMetrics, JobExplanations, JobSharingActions):
     collection = "jobs"
     needs = Permission.VIEW_JOBS
     operations: ClassVar = {
@@ -123,6 +124,7 @@ class JobViewSet(JobTelemetry, JobMetrics, JobExplanations):
         **TELEMETRY,
         **METRICS,
         **EXPLANATIONS,
+        **SHARING,
         "stop": Op(body=StopIn, answer=JobOut),
         "clone": Op(
             takes=(IDEMPOTENCY_KEY,),

@@ -26,6 +26,7 @@ from scheduling.clusters.services.cluster_rules import (
     set_least_isolation,
 )
 from scheduling.clusters.services.import_rules import create_import_rule, delete_import_rule
+from scheduling.runs.services.guests import set_sharing
 from scheduling.watching.models import LogRule
 from scheduling.watching.queries import log_rule_for, log_rules_for
 from scheduling.watching.services.log_rules import (
@@ -133,20 +134,22 @@ class ClusterRulesPatch:
 
     `least_isolation` is `none`, `namespace`, `user` or `container`. `condition_actions` has the
     action (`note`, `quarantine` or `cordon`) for each condition of GPUs that differs from the
-    default.
+    default. `sharing` allows device sharing; `false` orders all guests to leave.
     """
 
     least_isolation: str = ""
     condition_actions: Mapping[str, str] = field(default_factory=dict)
+    sharing: bool = False
 
 
 class ClusterRulesOut(TypedDict):
     """The minimum isolation level of the cluster, and the action of each condition of GPUs.
 
-    A virtual cluster may require a higher level.
+    A virtual cluster may require a higher level. `sharing` is whether devices may be shared.
     """
 
     least_isolation: str
+    sharing: bool
     condition_actions: dict[str, str]
     version: int
 
@@ -185,12 +188,21 @@ class ClusterRulesViewSet(ApiViewSet):
                     now=now,
                     expected_version=expected,
                 )
+                expected = None
+            if "sharing" in changes:
+                rules = set_sharing(
+                    viewer=self.viewer,
+                    enabled=changes["sharing"],
+                    now=now,
+                    expected_version=expected,
+                )
         return _answer(rules)
 
 
 def _answer(rules: ClusterRules) -> Response:
     body = ClusterRulesOut(
         least_isolation=rules.least_isolation,
+        sharing=rules.sharing,
         condition_actions=condition_actions(),
         version=rules.version,
     )

@@ -64,6 +64,8 @@ class VcPatch:
     max_devices_per_user: int | None = None
     max_opportunistic_devices: int | None = None
     least_isolation: str = ""
+    guests_default: str = ""
+    max_guests: int = 1
     note: str = ""
     shadows: tuple[ShadowIn, ...] = ()
 
@@ -104,6 +106,8 @@ class VcColumnsOut(TypedDict):
     max_devices_per_user: int | None
     max_opportunistic_devices: int | None
     least_isolation: str
+    guests_default: str
+    max_guests: int
     note: str
 
 

@@ -26,6 +26,7 @@ from scheduling.jobs.services.amendments import hold_job, release_hold
 from scheduling.jobs.services.ownership import note_log_read
 from scheduling.jobs.services.submission import clone_job
 from scheduling.jobs.validation import InvalidJobError
+from scheduling.runs.services import guests
 from scheduling.runs.services.stopping import stop_job
 from tenants.errors import DomainError, ForbiddenError, InvalidError
 from workers.conf import worker_settings
@@ -45,6 +46,20 @@ TITLES: Final = {
 @page
 def stop(request: PageRequest, job_id: int) -> HttpResponse:
     stop_and_report(request, job_id)
+    return _to_job(job_id)
+
+
+@require_POST
+@page
+def stop_sharing(request: PageRequest, job_id: int) -> HttpResponse:
+    """Order the guests of a job to leave its devices."""
+    job = visible_job(request.viewer, job_id)
+    try:
+        guests.stop_sharing(job=job, viewer=request.viewer, now=request.now)
+    except DomainError as error:
+        _refuse(request, error)
+    else:
+        messages.success(request.http, gettext("Device sharing stopped. Guests leave within 5 s."))
     return _to_job(job_id)
 
 

@@ -107,6 +107,7 @@ def overview_context(request: PageRequest, detail: JobDetail) -> dict[str, Any]:
             for attempt in detail.attempts
             for member in attempt.members
         ),
+        "has_sharing": bool(detail.spec.get("sharing")) and not detail.row.is_over,
         "placements": placements(detail),
         "is_placed": newest is not None and newest.ended_at is None,
         "role": role,

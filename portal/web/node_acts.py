@@ -22,6 +22,7 @@ from scheduling.clusters.services import nodes as services
 from scheduling.clusters.services.cluster_rules import set_least_isolation
 from scheduling.clusters.services.node_rows import DRIVER_HANGS
 from scheduling.clusters.services.node_tenancies import reset_isolation
+from scheduling.runs.services.guests import set_sharing
 from tenants.errors import DomainError, InvalidError
 from tenants.roles import Permission
 
@@ -172,6 +173,23 @@ def set_cluster_isolation(asked: PageRequest) -> HttpResponseBase:
             asked.http,
             _("Jobs run on nodes of isolation level %(key)s or better.")
             % {"key": rules.least_isolation},
+        )
+    return redirect("nodes")
+
+
+@posts_from("nodes")
+@page
+def set_cluster_sharing(asked: PageRequest) -> HttpResponseBase:
+    """Turn device sharing on or off; off orders all guests to leave."""
+    enabled = asked.http.POST.get("sharing") == "on"
+    try:
+        set_sharing(viewer=asked.viewer, enabled=enabled, now=asked.now)
+    except DomainError as refused:
+        messages.error(asked.http, error_text(refused))
+    else:
+        messages.success(
+            asked.http,
+            _("Device sharing is on.") if enabled else _("Device sharing is off."),
         )
     return redirect("nodes")
 

@@ -89,7 +89,7 @@ def nodes(asked: PageRequest) -> HttpResponseBase:
             level for level in PLAIN_LEVELS if any(r.isolation.level == level for r in everything)
         ],
         "levels": LEVELS,
-        "least_isolation": cluster_rules().least_isolation if may and not asked.wants_part else "",
+        "rules": cluster_rules() if may and not asked.wants_part else None,
     }
     if asked.wants_part:
         return asked.render("nodes/_swap.html", context)

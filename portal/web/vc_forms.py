@@ -16,6 +16,7 @@ from portal.web.policy_fields import add_policy_fields, policy_args_of, policy_n
 from scheduling.clusters.models import VC_COLUMNS
 from scheduling.clusters.queries.virtual_clusters import QuotaRow
 from scheduling.clusters.services.vc_values import CAPS
+from scheduling.core.sharing.hosts import MOST_GUESTS, Consent
 from scheduling.topology.current import TopologyNow
 from tenants.errors import FieldError, InvalidError
 from tessera.isolation import LEVELS
@@ -151,6 +152,20 @@ class CapsForm(forms.Form):
         choices=[(level, level) for level in LEVELS],
         widget=forms.Select(attrs={"translate": "no"}),
     )
+    guests_default = forms.ChoiceField(
+        label=gettext_lazy("Guests on its devices"),
+        help_text=gettext_lazy("For jobs that do not set sharing.guests."),
+        required=False,
+        choices=[(consent.value, consent.value) for consent in Consent],
+        widget=forms.Select(attrs={"translate": "no"}),
+    )
+    max_guests = forms.TypedChoiceField(
+        label=gettext_lazy("Guests per device"),
+        required=False,
+        coerce=int,
+        empty_value=None,
+        choices=[(number, number) for number in range(MOST_GUESTS + 1)],
+    )
     note = forms.CharField(
         label=gettext_lazy("Note"),
         required=False,
@@ -178,7 +193,9 @@ class CapsForm(forms.Form):
             name: self.cleaned_data[name]
             for name, field in self.fields.items()
             if name in VC_COLUMNS
-            and not (isinstance(field, forms.ChoiceField) and not self.cleaned_data[name])
+            and not (
+                isinstance(field, forms.ChoiceField) and self.cleaned_data[name] in ("", None)
+            )
         }
 
 

@@ -1,0 +1,99 @@
+"""Device sharing of jobs: guests on their devices, or the holder of their device."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final, TypedDict
+
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.bodies import Body, read_body
+from portal.api.schema import Op
+from portal.api.views import ApiViewSet, Nothing
+from scheduling.jobs.queries.jobs import visible_job
+from scheduling.runs.queries.sharing import JobSharing, job_sharing
+from scheduling.runs.services.guests import stop_sharing
+from tenants.clock import database_now
+
+
+class SharedWithOut(TypedDict):
+    """Another job on a device; `job_id` is null and `name` empty if you may not see it.
+
+    `slot` is 0 for the holder of the device and 1 to 3 for guests. `open` is the share of the time
+    in which a guest may run, from 0 to 1.
+    """
+
+    job_id: int | None
+    name: str
+    slot: int
+    leaving: bool
+    memory: int | None
+    most: int | None
+    open: float | None
+    frozen: bool
+
+
+class SharedDeviceOut(TypedDict):
+    """A shared device; figures are null until the node has reported them.
+
+    `loss` is the share of its own pace that the holder loses, with its 95 % interval. `baseline`
+    is the time of one of its steps without guests, in seconds. `memory_limit` and `compute_limit`
+    are `enforced` or `cooperative`.
+    """
+
+    node: str
+    index: int
+    device_type: str
+    mode: str
+    memory_limit: str
+    compute_limit: str
+    others: list[SharedWithOut]
+    at: datetime | None
+    loss: float | None
+    loss_low: float | None
+    loss_high: float | None
+    baseline: float | None
+    open: float | None
+    delay_seconds: float
+    closings: int
+
+
+class JobSharingOut(TypedDict):
+    """Device sharing of a job; `role` is `holder`, `guest` or empty.
+
+    `guests` are the guests that the job allows. `enabled` is whether the cluster shares devices.
+    """
+
+    job_id: int
+    role: str
+    guests: str
+    slowdown_percent: int
+    enabled: bool
+    stopped_at: datetime | None
+    guest_seconds: float
+    devices: list[SharedDeviceOut]
+
+
+job_sharing_out = Body(JobSharingOut, JobSharing)
+
+SHARING: Final[Mapping[str, Op]] = {
+    "sharing": Op(answer=JobSharingOut),
+    "stop_sharing": Op(answer=JobSharingOut),
+}
+
+
+class JobSharingActions(ApiViewSet):
+    """Actions of jobs for device sharing."""
+
+    @action(detail=True, methods=["get"])
+    def sharing(self, request: Request, pk: int) -> Response:
+        """Get the device sharing of a job: jobs on its devices, and measured loss."""
+        return Response(job_sharing_out(job_sharing(self.viewer, pk)))
+
+    @action(detail=True, methods=["post"], url_path="sharing/stop")
+    def stop_sharing(self, request: Request, pk: int) -> Response:
+        """Stop device sharing of a job: its guests leave, and its devices take no others."""
+        read_body(Nothing, request.data)
+        stop_sharing(job=visible_job(self.viewer, pk), viewer=self.viewer, now=database_now())
+        return Response(job_sharing_out(job_sharing(self.viewer, pk)))
