@@ -140,12 +140,16 @@ def _plain(text: str) -> str:
 
 
 class HoursOut(TypedDict):
-    """Hours of one device kind; lost hours are part of held hours."""
+    """Hours of one device kind; lost hours are part of held hours.
+
+    `guest` are hours as a guest of a device that another job holds; they are not charged.
+    """
 
     guaranteed: Annotated[float, From("guaranteed", rounded(4))]
     borrowed: Annotated[float, From("borrowed", rounded(4))]
     lost_preempted: Annotated[float, From("lost_preempted", rounded(4))]
     lost_failed: Annotated[float, From("lost_failed", rounded(4))]
+    guest: Annotated[float, From("guest", rounded(4))]
 
 
 class UsageLineOut(TypedDict):

@@ -114,6 +114,16 @@ class Migration(migrations.Migration):
             name='max_guests',
             field=models.PositiveSmallIntegerField(default=1),
         ),
+        migrations.AddField(
+            model_name='usageday',
+            name='guest',
+            field=models.FloatField(default=0.0),
+        ),
+        migrations.AddField(
+            model_name='usagejob',
+            name='guest',
+            field=models.FloatField(default=0.0),
+        ),
         migrations.AlterField(
             model_name='lease',
             name='kind',

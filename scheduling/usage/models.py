@@ -13,8 +13,8 @@ class UsageRow(models.Model):
     """Device-seconds of one owner, split by guarantee and loss.
 
     ``guaranteed`` plus ``borrowed`` is the total. ``lost_preempted`` and ``lost_failed`` are the
-    parts between a run's last checkpoint and its preemption or failure. ``is_gpu`` is false for
-    CPU slots.
+    parts between a run's last checkpoint and its preemption or failure. ``guest`` are seconds as a
+    guest of a device, which are not charged. ``is_gpu`` is false for CPU slots.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
@@ -29,6 +29,7 @@ class UsageRow(models.Model):
     borrowed = models.FloatField(default=0.0)
     lost_preempted = models.FloatField(default=0.0)
     lost_failed = models.FloatField(default=0.0)
+    guest = models.FloatField(default=0.0)
 
     objects = TenantManager("tenant_id")
 

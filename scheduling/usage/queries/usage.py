@@ -33,12 +33,16 @@ GROUPS: Final = tuple(_KEYS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hours:
-    """Device-hours; ``lost_*`` are parts of them whose work was lost."""
+    """Device-hours; ``lost_*`` are parts of them whose work was lost.
+
+    ``guest`` are hours as a guest of a device that another job holds; nobody is charged for them.
+    """
 
     guaranteed: float = 0.0
     borrowed: float = 0.0
     lost_preempted: float = 0.0
     lost_failed: float = 0.0
+    guest: float = 0.0
 
     @property
     def held(self) -> float:
@@ -242,7 +246,7 @@ def _closed(since: date, until: date) -> UsageMonth | None:
 
 
 KEPT: Final = 16
-SUMS: Final = ("guaranteed", "borrowed", "lost_preempted", "lost_failed")
+SUMS: Final = ("guaranteed", "borrowed", "lost_preempted", "lost_failed", "guest")
 _HELD: Final = F("guaranteed") + F("borrowed")
 _Row = dict[str, Any]
 

@@ -81,10 +81,12 @@ LATEST_CHANGE: Final = timedelta(days=31)
 """Maximum delay between an end and its observation for which earlier days are corrected."""
 
 _DAY: Final = timedelta(days=1)
-_SUMS: Final = ("guaranteed", "borrowed", "lost_preempted", "lost_failed")
+_SUMS: Final = ("guaranteed", "borrowed", "lost_preempted", "lost_failed", "guest")
+_KINDS: Final = (LeaseKind.USING, LeaseKind.GUEST)
 _COLUMNS: Final = (
     "job_id",
     "device__is_gpu",
+    "kind",
     "virtual_cell",
     "begun",
     "member__exited_at",
@@ -105,12 +107,14 @@ class _Sum:
     borrowed: float = 0.0
     lost_preempted: float = 0.0
     lost_failed: float = 0.0
+    guest: float = 0.0
 
     def add(self, other: "_Sum") -> None:
         self.guaranteed += other.guaranteed
         self.borrowed += other.borrowed
         self.lost_preempted += other.lost_preempted
         self.lost_failed += other.lost_failed
+        self.guest += other.guest
 
     def columns(self) -> dict[str, float]:
         return {name: getattr(self, name) for name in _SUMS}
@@ -145,7 +149,7 @@ def sum_usage(*, now: datetime) -> int:
 
 def _first_changed(since: datetime) -> datetime:
     """Return the earliest time whose sums change by observations after ``since``."""
-    newer = Lease.objects.filter(kind=LeaseKind.USING, member__step_since__gt=since)
+    newer = Lease.objects.filter(kind__in=_KINDS, member__step_since__gt=since)
     released = newer.filter(released_at__gt=since)
     live = newer.filter(released_at=None)
     ends = released.aggregate(first=Min("member__exited_at"))
@@ -190,13 +194,15 @@ def month_digest(month: date) -> tuple[str, int]:
         .order_by("day", "virtual_cluster_id", "owner_id", "is_gpu")
         .values_list(
             "day", "tenant_id", "virtual_cluster_id", "owner_id", "is_gpu",
-            "guaranteed", "borrowed", "lost_preempted", "lost_failed",
+            "guaranteed", "borrowed", "lost_preempted", "lost_failed", "guest",
         )
     )  # fmt: skip
     digest, count = hashlib.sha256(), 0
     for row in rows:
-        *whose, guaranteed, borrowed, preempted, failed = row
-        numbers = (f"{value:.3f}" for value in (guaranteed, borrowed, preempted, failed))
+        *whose, guaranteed, borrowed, preempted, failed, guest = row
+        # Without guests the text is that of months that were closed before device sharing.
+        values = (guaranteed, borrowed, preempted, failed, *((guest,) if guest else ()))
+        numbers = (f"{value:.3f}" for value in values)
         digest.update(",".join((*map(str, whose), *numbers)).encode() + b"\n")
         count += 1
     return digest.hexdigest(), count
@@ -304,7 +310,7 @@ def _sums(day: date, now: datetime) -> Mapping[tuple[int, bool], _Sum]:
     """Return the device-seconds of each job on a day, by job ID and GPU flag."""
     start, end = _start(day), min(_start(day + _DAY), now)
     leases = Lease.objects.filter(
-        Q(released_at=None) | Q(released_at__gt=start), kind=LeaseKind.USING, taken_at__lt=end
+        Q(released_at=None) | Q(released_at__gt=start), kind__in=_KINDS, taken_at__lt=end
     ).order_by()
     # A promoted guest holds its device only since the lease began.
     leases = leases.annotate(
@@ -318,7 +324,12 @@ def _sums(day: date, now: datetime) -> Mapping[tuple[int, bool], _Sum]:
     found: dict[tuple[int, bool], _Sum] = defaultdict(_Sum)
     lost: list[tuple[Any, ...]] = []
     for row in leases.values_list(*_COLUMNS).iterator(chunk_size=2000):
-        job_id, is_gpu, cell, started, exited, released, _, *ending, ended = row
+        job_id, is_gpu, kind, cell, started, exited, released, _, *ending, ended = row
+        if kind == LeaseKind.GUEST:  # it may have ended by a promotion, while the process runs
+            over = min((at for at in (exited, released) if at is not None), default=None)
+            seconds = charged_seconds(started, over, since=start, until=end)
+            found[job_id, is_gpu].guest += seconds
+            continue
         seconds = charged_seconds(started, exited or released, since=start, until=end)
         if cell and seconds:
             found[job_id, is_gpu].guaranteed += seconds
@@ -328,7 +339,7 @@ def _sums(day: date, now: datetime) -> Mapping[tuple[int, bool], _Sum]:
         if ended is not None and start < ended <= end and _came_to_nothing(*ending):
             lost.append(row)
     saved = _checkpoints({row[0] for row in lost})
-    for job_id, is_gpu, _, started, exited, released, number, *ending, ended in lost:
+    for job_id, is_gpu, _, _, started, exited, released, number, *ending, ended in lost:
         since = saved.get((job_id, number))
         seconds = charged_seconds(started, exited or released, since=since, until=ended)
         if _had_to_leave(*ending) and seconds:

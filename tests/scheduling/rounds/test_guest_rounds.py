@@ -19,7 +19,9 @@ from scheduling.runs.queries.sharing import job_sharing
 from scheduling.runs.services import attempts
 from scheduling.runs.services.guests import set_sharing, stop_sharing
 from scheduling.runs.services.progress import followed_attempts
+from scheduling.usage.models import UsageJob
 from scheduling.usage.queries.device_hours import hours_of_jobs
+from scheduling.usage.services.usage import sum_usage
 from tenants.errors import ForbiddenError, NotFoundError
 from tenants.roles import Role
 from tests.factories.attempts import members_of
@@ -255,6 +257,21 @@ def test_a_guest_is_charged_only_from_its_promotion_on():
     row = Job.objects.unscoped().get(pk=guest.pk)
     assert row.gpu_seconds == pytest.approx(7200)
     assert row.guest_seconds == pytest.approx(3600)
+
+
+def test_the_daily_sums_have_the_hours_of_a_guest_apart_from_held_hours():
+    holder = make_holder()
+    guest = make_guest()
+    end(holder, at=LATER)
+    promoted = LATER + timedelta(hours=1)
+    run_round(promoted)
+    end(guest, at=promoted + timedelta(hours=2))
+
+    sum_usage(now=promoted + timedelta(hours=3))
+
+    row = UsageJob.objects.unscoped().get(job=guest.pk)
+    assert (row.guest, row.borrowed) == (pytest.approx(3600), pytest.approx(7200))
+    assert row.guaranteed == 0
 
 
 def test_a_guest_that_is_never_promoted_is_charged_nothing():
