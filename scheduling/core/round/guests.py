@@ -7,7 +7,7 @@ so every decision about jobs with own devices is the same with and without guest
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from scheduling.core.messages import message
@@ -16,6 +16,7 @@ from scheduling.core.round.fairness import in_turn, tenant_weights
 from scheduling.core.round.node_tenancy import Nodes
 from scheduling.core.round.state import RoundState
 from scheduling.core.sharing.hosts import (
+    MOST_GUESTS,
     GuestNeed,
     GuestRequest,
     Host,
@@ -116,15 +117,28 @@ def _may_hold(deciding: RoundState, guest: HeldGuest) -> bool:
     return left is None or left >= 1
 
 
+@dataclass(slots=True)
+class _Group:
+    """Devices for guests of equal requests apart from memory.
+
+    Attributes:
+        hosts: possible hosts by address, if their memory suffices.
+        counts: number of the other devices by cause.
+    """
+
+    hosts: dict[str, Host] = field(default_factory=dict)
+    counts: Counter[Refusal] = field(default_factory=Counter)
+
+
 class _Placing:
     """Placement of waiting jobs as guests, by the turns of their tenants."""
 
     def __init__(self, deciding: RoundState) -> None:
         self._deciding = deciding
-        # Whichever guest asks, these devices take none.
-        self._hosts = {host.address: host for host in deciding.snapshot.hosts}
+        self._groups: dict[Hashable, _Group] = {}
         self._heaps: dict[Hashable, list[tuple[tuple[float, int, float, str], Host]]] = {}
         self._failed: dict[Hashable, Reason] = {}
+        self._changed: dict[str, Host] = {}
         self.starts: list[GuestStart] = []
         self.reasons: dict[int, Reason] = {}
 
@@ -162,34 +176,53 @@ class _Placing:
             return 0
         nodes = deciding.tenancies.tiers(job, restriction.nodes)[0].nodes
         request = _request(job, need)
-        key = job.tenant, request.types, need, nodes, job.vc
+        alike = job.tenant, request.types, nodes
+        key = alike, need
         if key in self._failed:
             self.reasons[job.id] = self._failed[key]
             return 0
-        host = self._best(key, request, nodes)
+        group = self._groups.get(alike)
+        if group is None:
+            group = self._groups[alike] = self._group(request, nodes)
+        host = self._best(key, request, group)
         if host is None:
-            reason = self._refused(request, nodes, deciding.reasons[job.id])
+            reason = _refused(group, deciding.reasons[job.id])
             self.reasons[job.id] = self._failed[key] = reason
             return 0
         self._start(job, request, host)
         return 1
 
-    def _best(self, key: Hashable, request: GuestRequest, nodes: Nodes) -> Host | None:
+    def _group(self, request: GuestRequest, nodes: Nodes) -> _Group:
+        group, least = _Group(), replace(request, floor=1, wants=1)
+        for host in self._hosts_now():
+            found = self._refusal(least, host, nodes)
+            if found is None:
+                group.hosts[host.address] = host
+            else:
+                group.counts[found] += 1
+        return group
+
+    def _hosts_now(self) -> Iterator[Host]:
+        """Yield all devices with the guests that the round has placed so far."""
+        for host in self._deciding.snapshot.hosts:
+            yield self._changed.get(host.address, host)
+
+    def _best(self, key: Hashable, request: GuestRequest, group: _Group) -> Host | None:
         """Take the best host of equal requests; hosts that changed are ranked again."""
         heap = self._heaps.get(key)
         if heap is None:
             heap = self._heaps[key] = [
                 (rank(request, host), host)
-                for host in self._hosts.values()
-                if self._refusal(request, host, nodes) is None
+                for host in group.hosts.values()
+                if host.memory_free >= request.floor
             ]
             heapq.heapify(heap)
         while heap:
             _, host = heap[0]
-            now = self._hosts[host.address]
+            now = group.hosts.get(host.address)
             if now is host:
                 return host
-            if self._refusal(request, now, nodes) is None:
+            if now is not None and now.memory_free >= request.floor:
                 heapq.heapreplace(heap, (rank(request, now), now))
             else:
                 heapq.heappop(heap)
@@ -230,29 +263,38 @@ class _Placing:
             )
         )
         self._deciding.ports.take(job.demand)
-        self._hosts[host.address] = replace(
+        now = self._changed[host.address] = replace(
             host,
             slots=tuple(sorted((*host.slots, host.free_slot))),
             memory_free=host.memory_free - most,
         )
+        is_full = len(now.slots) >= min(now.most_guests, MOST_GUESTS)
+        for group in self._groups.values():
+            if host.address not in group.hosts:
+                continue
+            if is_full:
+                del group.hosts[host.address]
+                group.counts[Refusal.FULL] += 1
+            else:
+                group.hosts[host.address] = now
 
-    def _refused(self, request: GuestRequest, nodes: Nodes, idle: Reason) -> Reason:
-        """Return the reason of a job for which no device in use is suitable."""
-        found = [self._refusal(request, host, nodes) for host in self._hosts.values()]
-        counts = Counter(one for one in found if one is not None)
-        causes = tuple(
-            message(f"guest-refused-{cause.value}", n=counts[cause])
-            for cause in Refusal
-            if counts[cause]
-        )
-        nothing = (message("no-host-at-all"),)
-        return Reason(
-            code=ReasonCode.NO_HOST_FOR_GUEST,
-            message=message("no-host-for-guest", causes=Listing(causes or nothing)),
-            blocked_by=idle.blocked_by,
-            unblock=(message("guest-needs-less"), *idle.unblock),
-            free=idle.free,
-        )
+
+def _refused(group: _Group, idle: Reason) -> Reason:
+    """Return the reason of a job for which no device in use has enough memory."""
+    counts = group.counts + Counter({Refusal.MEMORY: len(group.hosts)})
+    causes = tuple(
+        message(f"guest-refused-{cause.value}", n=counts[cause])
+        for cause in Refusal
+        if counts[cause]
+    )
+    nothing = (message("no-host-at-all"),)
+    return Reason(
+        code=ReasonCode.NO_HOST_FOR_GUEST,
+        message=message("no-host-for-guest", causes=Listing(causes or nothing)),
+        blocked_by=idle.blocked_by,
+        unblock=(message("guest-needs-less"), *idle.unblock),
+        free=idle.free,
+    )
 
 
 _WAITING_FOR_VICTIMS: Final = ReasonCode.WAITING_VICTIM_CHECKPOINT
