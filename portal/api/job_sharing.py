@@ -20,8 +20,8 @@ from tenants.clock import database_now
 class SharedWithOut(TypedDict):
     """Another job on a device; `job_id` is null and `name` empty if you may not see it.
 
-    `slot` is 0 for the holder of the device and 1 to 3 for guests. `open` is the share of the time
-    in which a guest may run, from 0 to 1.
+    `slot` is 0 for the holder of the device and 1 to 3 for guests. `duty` is the share of the time
+    in which a guest works, from 0 to 1.
     """
 
     job_id: int | None
@@ -30,7 +30,7 @@ class SharedWithOut(TypedDict):
     leaving: bool
     memory: int | None
     most: int | None
-    open: float | None
+    duty: float | None
     frozen: bool
 
 

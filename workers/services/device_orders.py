@@ -31,8 +31,9 @@ def guest_places(members: Iterable[Member]) -> dict[int, list[GuestPlace]]:
     rows = _guests().filter(member_id__in=ids).values_list(
         "member_id", "device__index", "slot", "mode", "floor", "most",
         "beside__attempt__uid", "beside__role", "beside__rank",
+        "job__tenant_id", "beside__attempt__job__tenant_id",
     )  # fmt: skip
-    for member_id, device, slot, mode, floor, most, uid, role, rank in rows:
+    for member_id, device, slot, mode, floor, most, uid, role, rank, *tenants in rows:
         found[member_id].append(
             GuestPlace(
                 device=device,
@@ -42,6 +43,7 @@ def guest_places(members: Iterable[Member]) -> dict[int, list[GuestPlace]]:
                 floor=floor,
                 most=most,
                 leave_seconds=GUEST_GRACE_SECONDS,
+                sees_phase=tenants[0] == tenants[1],
             )
         )
     return found

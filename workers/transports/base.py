@@ -80,19 +80,19 @@ class GuestReading:
     """State of a guest at the coordinator of its device; None if unknown.
 
     Attributes:
-        open: share of the time in which it may run, 0 to 1.
+        duty: share of the time in which it works, 0 to 1.
         memory: device memory in use in bytes.
         frozen: whether its processes are frozen now.
     """
 
     run_id: str
-    open: float | None = None
+    duty: float | None = None
     memory: int | None = None
     frozen: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the state without the run ID, for storage."""
-        return {"open": self.open, "memory": self.memory, "frozen": self.frozen}
+        return {"duty": self.duty, "memory": self.memory, "frozen": self.frozen}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

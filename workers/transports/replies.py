@@ -133,9 +133,9 @@ def _read_company(take: Fields) -> CompanyReading:
     return CompanyReading(
         holder_run_id=take.text("holder_run_id", None, 256),
         baseline=take.optional_number("baseline", 0.0, 1e9),
-        loss=take.optional_number("loss", -1.0, 1.0),
-        loss_low=take.optional_number("loss_low", -1.0, 1.0),
-        loss_high=take.optional_number("loss_high", -1.0, 1.0),
+        loss=take.optional_number("loss", -1e6, 1e6),
+        loss_low=take.optional_number("loss_low", -1e6, 1e6),
+        loss_high=take.optional_number("loss_high", -1e6, 1e6),
         open=take.optional_number("open", 0.0, 1.0),
         account=take.optional_number("account", -1e9, 1e9),
         reserve=take.optional_number("reserve", 0.0, 1e9),
@@ -150,7 +150,7 @@ def _guest(item: object) -> GuestReading:
     take = Fields(item, "telemetry.devices.company.guests")
     return GuestReading(
         run_id=take.text("run_id", None, 256),
-        open=take.optional_number("open", 0.0, 1.0),
+        duty=take.optional_number("duty", 0.0, 1.0),
         memory=take.optional_integer("memory", 0, 1 << 60),
         frozen=take.boolean("frozen", default=False),
     )

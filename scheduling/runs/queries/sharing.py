@@ -32,7 +32,7 @@ class SharedWith:
         leaving: whether it has its notice to leave the device.
         memory: device memory in use in bytes; None if unknown.
         most: bytes that a guest may use at first; None for the holder.
-        open: share of the time in which a guest may run, 0 to 1; None if unknown.
+        duty: share of the time in which a guest works, 0 to 1; None if unknown.
         frozen: whether a guest is frozen now.
     """
 
@@ -42,7 +42,7 @@ class SharedWith:
     leaving: bool
     memory: int | None = None
     most: int | None = None
-    open: float | None = None
+    duty: float | None = None
     frozen: bool = False
 
 
@@ -191,6 +191,6 @@ def _shared_with(
         leaving=lease.member.stop_asked_at is not None,
         memory=told.get("memory"),
         most=lease.most,
-        open=told.get("open"),
+        duty=told.get("duty"),
         frozen=bool(told.get("frozen")),
     )

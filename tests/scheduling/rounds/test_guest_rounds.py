@@ -180,6 +180,7 @@ def test_the_run_of_a_guest_names_the_run_beside_which_it_may_start():
     (place,) = run.beside
     assert place.holder_run_id == f"{Attempt.objects.get(job=holder).uid}.worker.0"
     assert (place.device, place.slot, place.mode) == (member.devices[0], 1, "slot")
+    assert place.sees_phase
     assert run.memory_bytes == 1 << 30
 
 
@@ -389,7 +390,7 @@ def test_the_figures_of_a_device_are_of_its_holder_and_hide_jobs_of_other_tenant
     guest = make_job("bob", job_document(virtual_cluster="language-a", **GUEST))
     start(guest, at=LATER)
     run_id = f"{Attempt.objects.get(job=guest).uid}.worker.0"
-    guests = (GuestReading(run_id=run_id, open=0.4, memory=123), GuestReading(run_id="x.y.0"))
+    guests = (GuestReading(run_id=run_id, duty=0.3, memory=123), GuestReading(run_id="x.y.0"))
 
     assert read(guest, company(holder, guests=guests)) == 1
     assert read(guest, replace(company(holder), holder_run_id="f" * 32 + ".worker.0")) == 0
@@ -397,7 +398,8 @@ def test_the_figures_of_a_device_are_of_its_holder_and_hide_jobs_of_other_tenant
     (device,) = job_sharing(make_viewer("alice"), holder.pk).devices
     assert (device.loss, device.open, device.memory_limit) == (0.03, 0.4, "enforced")
     (other,) = device.others
-    assert (other.job_id, other.name, other.slot, other.memory) == (None, "", 1, 123)
+    assert (other.job_id, other.name, other.slot) == (None, "", 1)
+    assert (other.memory, other.duty) == (123, 0.3)
     seen = job_sharing(make_viewer("bob"), guest.pk)
     assert (seen.role, seen.devices[0].others[0].job_id) == ("guest", None)
     with pytest.raises(NotFoundError):
