@@ -2,12 +2,15 @@
 
 from dataclasses import fields, replace
 
+import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand
 from scheduling.core.round.decide import decide
+from scheduling.core.round.replaying import replay_round
+from scheduling.core.round.stored import read_stored
 from scheduling.core.sharing.hosts import Consent, GuestNeed, Host, SharingMode
 from scheduling.core.values import (
     ClusterSnapshot,
@@ -156,6 +159,26 @@ def test_a_guest_stays_beside_its_holder_and_leaves_when_consent_ends():
     assert (leaves.guest_leaves, leaves.promotions) == ((20,), ())
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"consent": Consent.SAME_TENANT, "tenant": LANGUAGE.tenant},
+        {"consent": Consent.NONE},
+        {"mode": SharingMode.EXCLUSIVE},
+        {"most_guests": 0},
+        {"holder": 77},
+    ],
+)
+def test_a_guest_leaves_when_its_host_does_not_take_it_any_more(change):
+    snapshot = with_host(full_cluster(), slots=(1,))
+    guest = held_guest(20, snapshot.hosts[0])
+    changed = replace(snapshot.hosts[0], **change)
+
+    result = decide(replace(snapshot, hosts=(changed,), guests=(guest,)))
+
+    assert result.guest_leaves == (20,)
+
+
 def test_a_guest_gets_its_device_when_the_holder_has_left():
     snapshot = full_cluster()
     guest = held_guest(20, host_of(snapshot.holding[0]))
@@ -214,6 +237,18 @@ def test_a_round_without_guests_is_stored_without_their_fields():
 
     assert "guest" not in text
     assert "hosts" not in text
+
+
+def test_a_stored_round_with_guests_is_read_and_decided_again():
+    snapshot = with_host(full_cluster(queued_job(8, borrow=True), queued_job(9, borrow=True)))
+    snapshot = replace(snapshot, guests=(held_guest(20, host_of(snapshot.holding[1])),))
+    result = decide(snapshot)
+
+    read, stored = read_stored(orjson.loads(spelled_round(snapshot, result)))
+
+    assert (len(result.guests), result.guest_leaves) == (1, (20,))
+    assert read.hosts == snapshot.hosts
+    assert replay_round(read, stored) == stored
 
 
 @st.composite
