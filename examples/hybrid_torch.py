@@ -99,7 +99,9 @@ def main() -> None:
         loss=loss_of,
         optimizer=lambda parameters: torch.optim.AdamW(parameters, 3e-3),
         feed=feed,
-        plan=train.plan_of_job() or PLAN,
+        # In a job, Tessera chooses the plan; without one, all processes are replicas.
+        plan=train.plan_of_job() or (None if train.job().id else PLAN),
+        batch=PLAN.batch,
         split=SPLIT,
         tied=[("0.words.weight", f"{BLOCKS + 1}.words.weight")],
         clip=1.0,

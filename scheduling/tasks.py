@@ -82,15 +82,11 @@ def profile_models() -> None:
     """Plan the grids of new profiles, and submit the profile jobs that hybrid jobs lack."""
     now = database_now()
     parallelism.plan_profiles(now=now)
-    parallelism.submit_profiles(config=profile_config(), now=now)
-
-
-def profile_config() -> parallelism.ProfileConfig:
-    """Build the settings for profile jobs."""
-    return parallelism.ProfileConfig(
+    config = parallelism.ProfileConfig(
         images_ignored=settings.TESSERA.images == "ignore",
         host_network=settings.TESSERA.host_network == "gangs",
     )
+    parallelism.submit_profiles(config=config, now=now)
 
 
 def store_evidence(number: int, reading: Reading, result: RoundResult) -> tuple[str, str, int]:

@@ -19,6 +19,7 @@ from scheduling.jobs.queries.submit_context import SubmitContext, read_submit_co
 from scheduling.jobs.services.archives import TooLargeError
 from scheduling.jobs.services.submission import MAX_BULK, Submission
 from scheduling.jobs.validation import InvalidJobError
+from scheduling.parallelism.services import ProfileConfig
 from scheduling.rounds.snapshot import RoundConfig
 from tenants.audit import current_actor
 from tenants.errors import DomainError, FieldError, InvalidError
@@ -195,6 +196,13 @@ def one_large_parse(size: int, large: int) -> Iterator[None]:
 def submit_context_for(viewer: Viewer) -> SubmitContext:
     return read_submit_context(
         viewer=viewer,
+        images_ignored=settings.TESSERA.images == "ignore",
+        host_network=settings.TESSERA.host_network == "gangs",
+    )
+
+
+def profile_config() -> ProfileConfig:
+    return ProfileConfig(
         images_ignored=settings.TESSERA.images == "ignore",
         host_network=settings.TESSERA.host_network == "gangs",
     )

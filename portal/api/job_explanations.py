@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.bodies import Body, From, read_body
-from portal.api.documents import round_config, submit_context_for
+from portal.api.documents import profile_config, round_config, submit_context_for
 from portal.api.job_shapes import (
     JobOut,
     NoEtaOut,
@@ -24,7 +24,7 @@ from portal.api.job_shapes import (
     step_out,
 )
 from portal.api.schema import IF_MATCH, Op
-from portal.api.views import ApiViewSet, expected_digest, versioned
+from portal.api.views import ApiViewSet, Nothing, expected_digest, versioned
 from scheduling.core.explanations.certificates import Certificate
 from scheduling.core.explanations.unblocking import Refused, Sought
 from scheduling.core.forecast import is_open
@@ -35,6 +35,9 @@ from scheduling.jobs.models import Job
 from scheduling.jobs.queries.job_columns import ASK_A_LEAD, waits_for_a_lead
 from scheduling.jobs.queries.jobs import rows_of_jobs, visible_job
 from scheduling.jobs.services.amendments import amend_job
+from scheduling.jobs.services.ownership import require_own
+from scheduling.parallelism.queries import JobParallelism, parallelism_of_job
+from scheduling.parallelism.services import request_profile
 from scheduling.runs.queries.receipts import ReceiptView, receipts_of_job
 from tenants.clock import database_now
 from tessera.reasons import ReasonCode
@@ -176,11 +179,78 @@ class PreemptionsOut(TypedDict):
     next_cursor: None
 
 
+class GridOut(TypedDict):
+    """One grid: a device type, a number of devices and a number of pipeline stages.
+
+    ``plan`` is its best plan as in ``TESSERA_JOB_PLAN``, empty if no plan can run; ``reason`` then
+    has the cause. Times are in seconds per step.
+    """
+
+    type: str
+    devices: int
+    stages: int
+    state: str
+    reason: str
+    shape: str
+    predicted: float | None
+    measured: float | None
+    samples_per_second: float | None
+    fullest_bytes: float | None
+    is_running: bool
+    plan: dict[str, Any]
+
+
+class AttemptPlanOut(TypedDict):
+    """The plan of one attempt; times are in seconds per step."""
+
+    attempt: int
+    at: datetime
+    ended_at: datetime | None
+    type: str
+    devices: int
+    shape: str
+    source: str
+    predicted: float | None
+    measured: float | None
+    plan: dict[str, Any]
+
+
+class ProfileOut(TypedDict):
+    """The profile of the model on one device type; ``measured_at`` is null without a result."""
+
+    type: str
+    version: str
+    measured_at: datetime | None
+    job: int | None
+    seconds: float | None
+
+
+class GridsOut(TypedDict):
+    """Grids of a hybrid job, the plans of its attempts (newest first), and its profiles."""
+
+    fingerprint: str
+    batch: int
+    micro_batches: int
+    schedule: str
+    why: str
+    grids: list[GridOut]
+    plans: list[AttemptPlanOut]
+    profiles: list[ProfileOut]
+
+
+class ProfilingOut(TypedDict):
+    """The new profile jobs; empty while earlier ones measure."""
+
+    jobs: list[int]
+
+
 EXPLANATIONS: Final[Mapping[str, Op]] = {
     "unblock": Op(answer=UnblockOut),
     "amend": Op(takes=(IF_MATCH,), body=AmendIn, answer=JobOut),
     "evidence": Op(answer=EvidenceOut),
     "preemptions": Op(answer=PreemptionsOut),
+    "grids": Op(answer=GridsOut),
+    "profile": Op(answer=ProfilingOut),
 }
 
 
@@ -227,6 +297,21 @@ class JobExplanations(ApiViewSet):
         results = [preemption_out(receipt) for receipt in receipts_of_job(self.viewer, pk)]
         return Response({"results": results, "next_cursor": None})
 
+    @action(detail=True, methods=["get"])
+    def grids(self, request: Request, pk: int) -> Response:
+        """Get the grids, plans and profiles of a job with hybrid parallelism."""
+        return Response(grids_out(parallelism_of_job(self.viewer, pk)))
+
+    @action(detail=True, methods=["post"])
+    def profile(self, request: Request, pk: int) -> Response:
+        """Profile the model of a job again, by a small job on each of its device types."""
+        read_body(Nothing, request.data)
+        job = visible_job(self.viewer, pk)
+        require_own(job=job, viewer=self.viewer)
+        return Response(
+            {"jobs": request_profile(job=job, config=profile_config(), now=database_now())}
+        )
+
 
 def left_to_leads(job: Job) -> Sought:
     """Return a certificate without remedies for a held job that only a lead may release."""
@@ -248,5 +333,6 @@ def unblock_out(job_id: int, found: Sought) -> UnblockOut:
     }
 
 
+grids_out = Body(GridsOut, JobParallelism)
 evidence_out = Body(EvidenceOut, CheckedCertificate)
 preemption_out = Body(PreemptionOut, ReceiptView)

@@ -37,11 +37,14 @@ from scheduling.usage.queries.device_hours import DeviceHours, hours_of_jobs
 from scheduling.watching.queries import idling_of
 from workers.goodput import newest_points
 
+PARALLELISM: Final = "job-parallelism"
+"""The tab that only jobs with hybrid parallelism have."""
 TABS = (
     ("job", gettext_lazy("Overview")),
     ("job-logs", gettext_lazy("Logs")),
     ("job-attempts", gettext_lazy("Attempts")),
     ("job-events", gettext_lazy("Events")),
+    (PARALLELISM, gettext_lazy("Parallelism")),
     ("job-receipts", gettext_lazy("Receipts")),
     ("job-spec", gettext_lazy("Spec")),
     ("job-calls", gettext_lazy("REST and CLI")),
@@ -84,7 +87,11 @@ def head_context(request: PageRequest, job_id: int, tab: str) -> dict[str, Any]:
         "idling": idling_of(row.id) if row.state == "running" else None,
         "failure": FailureClassChoice(row.failure_class).label if row.failure_class else "",
         "tab": tab,
-        "tabs": tuple((name, text, address(name, row.id)) for name, text in TABS),
+        "tabs": tuple(
+            (name, text, address(name, row.id))
+            for name, text in TABS
+            if name != PARALLELISM or "parallel" in detail.spec
+        ),
         "topic": f"job:{row.id}",
     }
 

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -119,6 +120,51 @@ def test_two_processes_share_a_device_when_one_has_been_measured_and_the_bits_st
     assert all(steps > 0 and seconds > 0.0 for steps, seconds in progress(portal, job_id))
     undisturbed = trained_alone(tmp_path / "alone", steps=max(found))
     assert found == {step: undisturbed.get(step) for step in found}
+
+
+@pytest.mark.torch
+def test_a_hybrid_job_is_profiled_resized_and_continues_its_losses(
+    portal: WholePortal, alice: Client
+) -> None:
+    pytest.importorskip("torch")
+    command = "exec python3 -m tessera.train.launch hybrid_torch.py --steps 100000"
+    document = {
+        **gang(alice, portal, "hybrid_torch.py", {"devices": 4, "command": command}),
+        "name": "hybrid",
+        "elastic": {"mode": "hybrid", "min": 1, "max": 4},
+        "parallel": {"batch": 32, "micro_batches": 4},
+    }
+    first = alice.submit(document).id
+    wait_until(lambda: is_profiled(portal, first), RUN_SECONDS, "the profile")
+    alice.stop(first)
+
+    job_id = alice.submit(document).id
+    trains_on(portal, job_id, attempts=1)
+    for attempts, devices in ((2, 2), (3, 4)):
+        leaves_to_be_held(portal, job_id)
+        wait_until(lambda: alice.job(job_id).state == "queued", RUN_SECONDS, "its checkpoint")
+        alice.post(f"jobs/{job_id}/amend/", {"changes": {"roles.worker.devices": devices}})
+        alice.post(f"jobs/{job_id}/release/")
+        trains_on(portal, job_id, attempts=attempts)
+    alice.stop(job_id)
+    wait_until(lambda: alice.job(job_id).has_ended, RUN_SECONDS, "its end")
+
+    plans = portal.rows(
+        "SELECT a.number, a.devices, p.source, p.predicted FROM scheduling_attempt a"
+        " LEFT JOIN scheduling_attemptplan p ON p.attempt_id = a.id WHERE a.job_id = ?"
+        " ORDER BY a.number",
+        job_id,
+    )
+    assert [(row["devices"], row["source"]) for row in plans] == [
+        (4, "profiled"),
+        (2, "profiled"),
+        (4, "profiled"),
+    ]
+    assert all(row["predicted"] > 0 for row in plans)
+    found = printed_losses(log(alice, job_id, 0))
+    alone = printed_losses(trained_hybrid(max(found) + 1))
+    assert len(found) >= 3
+    assert found == {step: pytest.approx(alone[step], rel=1e-2, abs=2e-2) for step in found}
 
 
 @pytest.mark.redis
@@ -254,6 +300,62 @@ def trained_alone(directory: Path, *, steps: int) -> dict[int, str]:
     )  # fmt: skip
     lines = [json.loads(line) for line in reports.read_text().splitlines()]
     return {one["step"]: one["sha256"] for one in lines if one.get("event") == "checkpoint"}
+
+
+def trains_on(portal: WholePortal, job_id: int, *, attempts: int) -> None:
+    """Wait until an attempt has reported some steps."""
+
+    def has_trained() -> bool:
+        found = progress(portal, job_id)
+        return len(found) == attempts and found[-1][0] >= 25
+
+    wait_until(has_trained, RUN_SECONDS, f"steps of attempt {attempts}")
+
+
+def is_profiled(portal: WholePortal, job_id: int) -> bool:
+    """The grids of the job's model on the type cpu-a are known."""
+    return bool(
+        portal.rows(
+            "SELECT 1 FROM scheduling_modelprofile p JOIN scheduling_job j"
+            " ON j.model_fingerprint = p.fingerprint AND j.tenant_id = p.tenant_id"
+            " WHERE j.id = ? AND p.measured_at IS NOT NULL",
+            job_id,
+        )
+    )
+
+
+def leaves_to_be_held(portal: WholePortal, job_id: int) -> None:
+    """Let a running job leave, and hold it once it waits, so that it can be amended."""
+    inside(
+        portal,
+        f"from scheduling.models import Job\n"
+        f"Job.objects.unscoped().filter(pk={job_id}).update(held=True)",
+    )
+    comes_back(portal, job_id)
+
+
+def trained_hybrid(steps: int) -> str:
+    """The output of the example in one process that nobody disturbs."""
+    plan = {"version": 1, "stages": [{"first": 0, "last": 6}], "micro_batches": 4, "batch": 32}
+    script = PROJECT_ROOT / "examples" / "hybrid_torch.py"
+    with tempfile.TemporaryDirectory() as directory:
+        done = subprocess.run(
+            [sys.executable, str(script), "--steps", str(steps)],
+            capture_output=True, text=True, check=True, timeout=300, cwd=directory,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(PROJECT_ROOT / "src"),
+                "TESSERA_JOB_PLAN": json.dumps(plan),
+                "OMP_NUM_THREADS": "1",
+            },
+        )  # fmt: skip
+    return done.stdout
+
+
+def printed_losses(text: str) -> dict[int, float]:
+    """The loss of each printed step, which may have been trained twice."""
+    found = re.findall(r"^step (\d+): loss ([0-9.]+)$", text, re.MULTILINE)
+    return {int(step): float(loss) for step, loss in found}
 
 
 # -- what is found -------------------------------------------------------------------------------

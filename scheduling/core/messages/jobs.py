@@ -7,6 +7,35 @@ from tessera.messages import Template, counted, fixed
 
 #: States of jobs that do not wait, start times, and remedies.
 JOBS: Final[Mapping[str, Template]] = {
+    "not-hybrid": fixed("Job %(job)s has no hybrid parallelism: its document has no `parallel`."),
+    "plan-none-yet": fixed(
+        "No plan yet: the model has not been profiled, so its training uses replicas."
+    ),
+    "plan-none": fixed("No attempt of this job had a plan."),
+    "plan-given": fixed(
+        "%(shape)s on %(devices)s x %(device_type)s: the stages of the job's document."
+    ),
+    "plan-replicas": fixed(
+        "%(shape)s on %(devices)s x %(device_type)s: replicas, since this size has no known plan."
+    ),
+    "plan-only": fixed(
+        "%(shape)s on %(devices)s x %(device_type)s: the only plan of this size that can run."
+    ),
+    "plan-fastest": fixed(
+        "%(shape)s on %(devices)s x %(device_type)s gives %(rate)s samples/s, %(gain)s more than "
+        "%(second)s."
+    ),
+    "plan-was-fastest": fixed(
+        "%(shape)s on %(devices)s x %(device_type)s was the fastest plan at its start; by present "
+        "estimates it gives %(rate)s samples/s, %(gain)s less than %(second)s."
+    ),
+    "grid-too-large": fixed("A stage does not fit into the memory of a device."),
+    "grid-too-slow-link": fixed("Tensor groups would use a slower link than the job allows."),
+    "grid-not-profiled": fixed("The profile has no times for this shape."),
+    "grid-not-allowed": fixed("The batch does not divide over so many replicas or stages."),
+    "grid-memory": fixed("Barred: a run ended for lack of memory."),
+    "grid-failed": fixed("Barred: a run failed before its first step."),
+    "grid-slower": fixed("Barred: a run took more than 1.5 times as long as predicted."),
     "profile-refused": fixed("The reported profile is not valid: %(reason)s"),
     "profile-stored": fixed("Profile of the model on %(device_type)s measured in %(seconds)s s."),
     "profile-requested": fixed("Job %(job)s profiles the model on %(device_type)s."),

@@ -224,6 +224,19 @@ def plan_of_start(
     return ChosenPlan(plan=replicas.document(), source=PlanSource.REPLICAS) if replicas else None
 
 
+def shape_of(plan: Mapping[str, Any]) -> str:
+    """Return a plan in short: ``4 data``, ``2 x (4 data)`` or ``2 data | 2 tensor``."""
+    shapes = [_widths(stage["data"], stage["tensor"]) for stage in plan.get("stages", ())]
+    if len(shapes) > 1 and len(set(shapes)) == 1:
+        return f"{len(shapes)} x ({shapes[0]})"
+    return " | ".join(shapes)
+
+
+def _widths(data: int, tensor: int) -> str:
+    parts = [f"{n} {word}" for n, word in ((data, "data"), (tensor, "tensor")) if n > 1]
+    return ", ".join(parts) or "1"
+
+
 def rows_to_json(rows: Iterable[GridRow]) -> list[dict[str, Any]]:
     """Return rows as a JSON document without the type, which their profile has."""
     return [

@@ -1,4 +1,4 @@
-"""The commands ``status`` and ``logs``: state, ranks and log of one job."""
+"""The commands ``status``, ``grids`` and ``logs``: state, ranks, grids and log of one job."""
 
 import re
 import sys
@@ -87,6 +87,43 @@ def _print_ranks(ranks: list[Mapping[str, Any]]) -> None:
         ),
         empty="",
     )
+
+
+def grids(
+    context: typer.Context,
+    job_id: Annotated[int, typer.Argument(help="Job ID.", min=1)],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show the grids of a hybrid job: estimated throughput, memory and state of each."""
+    session: Session = context.obj
+    with session.client() as client:
+        found = client.get(f"jobs/{job_id}/grids/")
+    if as_json:
+        print_json(found)
+        return
+    out().print(escape(str(found["why"])))
+    print_table(
+        ("TYPE", "DEVICES", "STAGES", "PLAN", "SAMPLES/S", "PREDICTED", "MEASURED", "STATE"),
+        (
+            (
+                escape(str(grid["type"])),
+                str(grid["devices"]),
+                str(grid["stages"]),
+                escape(str(grid["shape"] or "-")),
+                _figure(grid["samples_per_second"], ""),
+                _figure(grid["predicted"], " s"),
+                _figure(grid["measured"], " s"),
+                "running" if grid["is_running"] else escape(str(grid["state"])),
+            )
+            for grid in found["grids"]
+        ),
+        empty="No grids: the model has not been profiled yet.",
+    )
+
+
+def _figure(value: float | None, unit: str) -> str:
+    return "-" if value is None else f"{value:.4g}{unit}"
 
 
 def _warnings(ranks: list[Mapping[str, Any]]) -> dict[str, str]:
