@@ -15,14 +15,9 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
+from tests.factories.hybrid import STAGES, hybrid_job, plan_with, profiled
 from tests.factories.scheduling import run_round
 from tests.factories.tenants import make_tenant, make_user, make_viewer
-from tests.scheduling.parallelism.test_plans_of_starts import (
-    STAGES,
-    hybrid_job,
-    plan_with,
-    profiled,
-)
 
 pytestmark = pytest.mark.django_db
 

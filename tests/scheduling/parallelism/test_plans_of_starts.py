@@ -3,13 +3,10 @@
 import pytest
 
 from scheduling.core.lifecycle import JobState
-from scheduling.core.round.parallel_plans import GridRow, rows_to_json
 from scheduling.jobs.models import Job
-from scheduling.parallelism.models import AttemptPlan, ModelProfile
+from scheduling.parallelism.models import AttemptPlan
 from scheduling.rounds.snapshot import take_snapshot
 from scheduling.runs.models import Attempt, AttemptProgress
-from tenants.models import Tenant
-from tessera.train.hybrid.plans import ParallelPlan, Stage
 from tests.factories.attempts import end_member, members_of, run_members
 from tests.factories.cluster import (
     NOW,
@@ -18,11 +15,11 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
+from tests.factories.hybrid import STAGES, hybrid_job, plan_with, profiled
 from tests.factories.scheduling import CONFIG, run_round
 from tests.factories.tenants import make_tenant
 
 pytestmark = pytest.mark.django_db
-STAGES = [{"first": 0, "last": 3, "data": 2}, {"first": 3, "last": 6, "tensor": 2}]
 
 
 @pytest.fixture(autouse=True)
@@ -30,42 +27,6 @@ def _cluster():
     make_cluster()
     make_priority_classes()
     make_virtual_cluster(cells=2)
-
-
-def hybrid_job(**parallel) -> Job:
-    return make_job(
-        parallel={"batch": 32, "micro_batches": 4, **parallel},
-        elastic={"mode": "hybrid", "min": 1, "max": 8},
-        worker={"devices": 4},
-    )
-
-
-def plan_with(stages: int) -> ParallelPlan:
-    cut = [6 * k // stages for k in range(stages + 1)]
-    parts = tuple(Stage(cut[k], cut[k + 1], data=4 // stages) for k in range(stages))
-    return ParallelPlan(parts, micro_batches=4, batch=32)
-
-
-def profiled(job: Job, seconds: dict[int, float], *, tenant: Tenant | None = None) -> None:
-    rows = [
-        GridRow(
-            type="a",
-            devices=4,
-            stages=stages,
-            state="possible",
-            step_seconds=step,
-            plan=plan_with(stages).document(),
-        )
-        for stages, step in seconds.items()
-    ]
-    ModelProfile.objects.create(
-        tenant=tenant or job.tenant,
-        fingerprint=job.model_fingerprint,
-        device_type="a",
-        requested_at=NOW,
-        measured_at=NOW,
-        grids=rows_to_json(rows),
-    )
 
 
 def plan_of(job: Job) -> AttemptPlan:

@@ -25,8 +25,8 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
+from tests.factories.hybrid import hybrid_job, profile_document
 from tests.factories.scheduling import run_round
-from tests.scheduling.core.grids.test_profile_documents import document
 
 pytestmark = pytest.mark.django_db
 CONFIG = ProfileConfig(images_ignored=False, host_network=True)
@@ -39,12 +39,9 @@ def _cluster():
     make_virtual_cluster(cells=2)
 
 
-def hybrid_job(name="gpt", **parallel) -> Job:
-    return make_job(
-        name=name,
-        parallel={"batch": 32, "micro_batches": 4, **parallel},
-        elastic={"mode": "hybrid", "min": 1, "max": 8},
-        worker={"devices": 4, "env": {"DEPTH": "8"}, "secrets": {"token": "s3cret"}},
+def secret_job(name="gpt", **parallel) -> Job:
+    return hybrid_job(
+        name=name, worker={"env": {"DEPTH": "8"}, "secrets": {"token": "s3cret"}}, **parallel
     )
 
 
@@ -55,13 +52,13 @@ def submitted(at=NOW) -> list[Job]:
 def measure(job: Job, found: dict | None = None, at=NOW) -> None:
     run_round(at)
     run_members(job)
-    store_profile(job_id=job.pk, attempt=1, document=found or document(), now=at)
+    store_profile(job_id=job.pk, attempt=1, document=found or profile_document(), now=at)
     for member in members_of(job):
         end_member(member, 0, at=at)
 
 
 def test_a_profile_job_is_the_program_on_one_device_and_nothing_else():
-    job = hybrid_job()
+    job = secret_job()
 
     (new,) = submitted()
 
@@ -81,7 +78,7 @@ def test_a_profile_job_is_the_program_on_one_device_and_nothing_else():
 
 
 def test_the_profile_becomes_the_plan_of_the_next_start():
-    job = hybrid_job()
+    job = secret_job()
     (new,) = submitted()
 
     measure(new)
@@ -90,7 +87,7 @@ def test_the_profile_becomes_the_plan_of_the_next_start():
 
     (attempt,) = Attempt.objects.filter(job=job)  # which began before its profile
     assert not AttemptPlan.objects.filter(attempt=attempt).exists()
-    later = hybrid_job("again")
+    later = secret_job("again")
     run_round()
     plan = AttemptPlan.objects.get(attempt__job=later)
     assert (plan.source, plan.device_type) == ("profiled", "a")
@@ -100,10 +97,10 @@ def test_the_profile_becomes_the_plan_of_the_next_start():
 
 
 def test_a_hostile_profile_is_refused_with_an_event_and_changes_nothing():
-    hybrid_job()
+    secret_job()
     (new,) = submitted()
 
-    measure(new, {**document(), "layers": ["x"] * 10_000})
+    measure(new, {**profile_document(), "layers": ["x"] * 10_000})
 
     (profile,) = ModelProfile.objects.all()
     assert (profile.document, profile.measured_at, plan_profiles(now=NOW)) == ({}, None, 0)
@@ -112,18 +109,18 @@ def test_a_hostile_profile_is_refused_with_an_event_and_changes_nothing():
 
 
 def test_only_a_profile_job_can_report_a_profile():
-    job = hybrid_job()
+    job = secret_job()
     plain = make_job()
     run_round()
 
     for other in (job, plain):
-        store_profile(job_id=other.pk, attempt=1, document=document(), now=NOW)
+        store_profile(job_id=other.pk, attempt=1, document=profile_document(), now=NOW)
 
     assert not ModelProfile.objects.exclude(document={}).exists()
 
 
 def test_a_failed_profile_is_tried_again_after_a_pause_and_a_valid_one_after_its_time():
-    job = hybrid_job()
+    job = secret_job()
     (failed,) = submitted()
     run_round()
     run_members(failed)
@@ -152,7 +149,7 @@ def test_some_jobs_are_not_profiled(parallel):
 
 def test_at_most_three_profiles_are_measured_at_a_time():
     for batch in (8, 16, 32, 64):
-        hybrid_job(f"gpt-{batch}", batch=batch)
+        secret_job(f"gpt-{batch}", batch=batch)
 
     assert len(submitted()) == 3
     assert submitted() == []

@@ -15,42 +15,7 @@ from scheduling.core.grids.profile_documents import (
     profiled_estimates,
     read_profile,
 )
-
-
-def run(tensor: int, samples: int, scale: float = 1.0) -> dict[str, Any]:
-    seconds = scale * samples / tensor
-    return {
-        "tensor": tensor,
-        "samples": samples,
-        "forward_s": 1e-3 * seconds,
-        "backward_s": 2e-3 * seconds,
-        "update_s": 1e-4,
-        "parameter_bytes": 1 << 20,
-        "activation_bytes": 1 << 20,
-        "temporary_bytes": 1 << 16,
-        "boundary_bytes": 1 << 12,
-        "flops": 1e9 * seconds,
-        "exchanges": [["all_reduce", 4096, 2], ["all_reduce_backward", 4096, 2]] * (tensor > 1),
-    }
-
-
-def document(layers: int = 8) -> dict[str, Any]:
-    runs = [run(tensor, samples) for tensor in (1, 2, 4) for samples in (8, 4, 2, 1)]
-    return {
-        "version": 1,
-        "software": {"torch": "2.13.0"},
-        "device_memory": 1 << 34,
-        "layers": ["Block"] * layers,
-        "classes": [{"name": "Block", "runs": runs}],
-        "links": [
-            [name, 2, size, 1e-4 + size / 1e9]
-            for name in ("send", "all_reduce")
-            for size in (4096, 1 << 20)
-        ],
-        "state_factor": 4.0,
-        "recompute": False,
-        "seconds": 6.0,
-    }
+from tests.factories.hybrid import layer_run, profile_document
 
 
 def estimates(found: dict[str, Any], **changes: Any) -> list[Any]:
@@ -61,7 +26,7 @@ def estimates(found: dict[str, Any], **changes: Any) -> list[Any]:
 
 
 def test_a_profile_gives_grids_of_which_more_devices_are_faster() -> None:
-    found = estimates(document())
+    found = estimates(profile_document())
 
     best = {
         n: min(one.step_seconds for one in found if one.grid.devices == n and one.plan)
@@ -74,14 +39,14 @@ def test_a_profile_gives_grids_of_which_more_devices_are_faster() -> None:
 
 
 def test_a_limit_of_the_tensor_width_holds() -> None:
-    for one in estimates(document(), max_tensor=1):
+    for one in estimates(profile_document(), max_tensor=1):
         assert one.plan is None or {stage.shape.tensor for stage in one.plan.stages} == {1}
 
 
 def test_a_model_that_does_not_fit_is_too_large_on_one_device_and_fits_on_several() -> None:
     found = {
         (one.grid.devices, one.grid.stages): one.state
-        for one in estimates({**document(), "device_memory": 40 << 20})
+        for one in estimates({**profile_document(), "device_memory": 40 << 20})
     }
 
     assert found[1, 1] is GridState.TOO_LARGE
@@ -89,7 +54,7 @@ def test_a_model_that_does_not_fit_is_too_large_on_one_device_and_fits_on_severa
 
 
 def broken(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
-    found = copy.deepcopy(document())
+    found = copy.deepcopy(profile_document())
     at: Any = found
     for key in path[:-1]:
         at = at[key]
@@ -111,7 +76,7 @@ RUN = ("classes", 0, "runs", 0)
         (("layers",), ["Bl\nock"]),
         (("classes",), [{}] * (MOST_CLASSES + 1)),
         (("classes", 0, "name"), "B" * 81),
-        (("classes", 0, "runs"), [run(2, 8)]),
+        (("classes", 0, "runs"), [layer_run(2, 8)]),
         ((*RUN, "forward_s"), float("nan")),
         ((*RUN, "forward_s"), 0),
         ((*RUN, "backward_s"), -1.0),
@@ -143,9 +108,9 @@ JSON = st.recursive(
 )
 
 
-@given(JSON, st.sampled_from(sorted(document())))
+@given(JSON, st.sampled_from(sorted(profile_document())))
 def test_any_json_is_refused_or_read(value: Any, key: str) -> None:
-    for found in (value, {**document(), key: value}):
+    for found in (value, {**profile_document(), key: value}):
         try:
             read_profile(found, device_type="a")
         except GridInputError:
@@ -153,8 +118,8 @@ def test_any_json_is_refused_or_read(value: Any, key: str) -> None:
 
 
 def test_the_largest_accepted_profile_is_planned_in_bounded_time() -> None:
-    runs = [run(tensor, samples) for tensor in (1, 2, 4, 8) for samples in (8, 4, 2, 1)]
-    found = document(MOST_LAYERS)
+    runs = [layer_run(tensor, samples) for tensor in (1, 2, 4, 8) for samples in (8, 4, 2, 1)]
+    found = profile_document(MOST_LAYERS)
     found["classes"] = [{"name": f"c{n}", "runs": runs} for n in range(MOST_CLASSES)]
     found["layers"] = [f"c{n % MOST_CLASSES}" for n in range(MOST_LAYERS)]
 
