@@ -239,7 +239,11 @@ def _why(plans: Sequence[PlanView], grids: Sequence[GridView], *, is_live: bool)
     if not plans:
         return sentence("plan-none-yet" if is_live else "plan-none")
     newest = plans[0]
-    facts = {"shape": newest.shape, "devices": newest.devices, "device_type": newest.type}
+    facts: dict[str, str | int] = {
+        "shape": newest.shape,
+        "devices": newest.devices,
+        "device_type": newest.type,
+    }
     if newest.source not in (PlanSource.PROFILED, PlanSource.MEASURED):
         return sentence(f"plan-{newest.source}", **facts)
     same = [

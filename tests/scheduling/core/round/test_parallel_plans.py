@@ -1,6 +1,7 @@
 """Fingerprints, barred plans and the choice of a plan at a start."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -172,7 +173,7 @@ def test_rows_survive_their_document() -> None:
 
 
 def test_a_fingerprint_covers_the_program_and_the_batch_but_not_size_plan_or_name() -> None:
-    document = {
+    document: dict[str, Any] = {
         "name": "gpt",
         "virtual_cluster": "language-a",
         "roles": {"worker": {"command": "python train.py", "devices": 4}},
