@@ -97,3 +97,24 @@ def test_slurm_commands_use_the_local_zone_as_slurm_does(monkeypatch: pytest.Mon
     assert read_moment("2026-03-01T13:00", late) == datetime(2026, 3, 1, 12, tzinfo=UTC)
     assert read_moment("2026-03-01T13:00Z", late) == datetime(2026, 3, 1, 13, tzinfo=UTC)
     assert read_moment("today", late) == datetime(2026, 3, 1, 23, tzinfo=UTC)
+
+
+def test_grids_shows_each_grid_with_its_plan_and_times(
+    tessera: CommandLine, portal: Portal
+) -> None:
+    grid = {
+        "type": "A100", "devices": 4, "stages": 2, "state": "possible", "shape": "2 x (2 data)",
+        "samples_per_second": 128.0, "predicted": 0.25, "measured": None, "is_running": True,
+    }  # fmt: skip
+    none = {"shape": "", "samples_per_second": None, "predicted": None, "is_running": False}
+    large = {**grid, **none, "stages": 1, "state": "too-large"}
+    body = {"why": "2 x (2 data) is the only plan.", "grids": [grid, large]}
+    portal.answer("GET", "jobs/7/grids/", body)
+
+    ran = tessera("grids", "7")
+
+    lines = [line.split() for line in ran.out.splitlines()]
+    assert ran.out.startswith("2 x (2 data) is the only plan.")
+    assert ["A100", "4", "2", "2", "x", "(2", "data)", "128", "0.25", "s", "-", "running"] in lines
+    assert ["A100", "4", "1", "-", "-", "-", "-", "too-large"] in lines
+    assert json.loads(tessera("grids", "7", "--json").out) == body
