@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Tuple
 
+from tessera.device_sharing import MPS
 from tessera.inventory import Device, Interface, Inventory, NodeHello
 from tessera.isolation import LEVELS, NETWORKS, NONE, SHARED_NETWORK, IsolationProbe, VisiblePath
 from tessera.run_spec import (
@@ -380,8 +381,11 @@ def job_environment(spec: RunSpec, root: str, bundle: str, checkpoints: str) -> 
     """
     python_path = spec.env.get("PYTHONPATH", "")
     shared = {"TESSERA_JOB_PHASE": f"{root}/{PHASE_FILE}"} if spec.devices else {}
-    if spec.beside:
+    for place in spec.beside:
         shared["TESSERA_JOB_BOUND"] = f"{root}/{JOB_BOUND_FILE}"
+        if place.mode == MPS:  # of the only device that the job sees; it works below this limit
+            shared["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={2 * place.floor >> 20}M"
+            shared["CUDA_MPS_CLIENT_PRIORITY"] = "1"
     return {
         **spec.env,
         "TESSERA_JOB_ID": spec.job_id,

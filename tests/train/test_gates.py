@@ -11,7 +11,7 @@ import torch
 
 from tessera.node.sharing import bounds
 from tessera.train.gates import Attachment
-from tessera.train.sharing import Gate
+from tessera.train.guest_gate import Gate
 from tessera.train.spilling import Spill
 
 

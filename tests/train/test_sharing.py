@@ -8,7 +8,8 @@ import pytest
 
 from tessera.node.sharing import bounds, files
 from tessera.train import sharing
-from tessera.train.sharing import Gate, HolderPhase
+from tessera.train.guest_gate import Gate
+from tessera.train.sharing import HolderPhase
 
 
 class Clock:

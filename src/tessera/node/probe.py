@@ -30,6 +30,7 @@ from tessera.node import (
 )
 from tessera.node.container_gpus import NoGpuAccessError
 from tessera.node.engine import Engine
+from tessera.node.sharing import modes
 from tessera.protocol import Device, Inventory, ProtocolError
 from tessera.wire import Fields
 
@@ -56,7 +57,7 @@ def inventory(root: str, *, driver_seconds: Optional[float] = None) -> Inventory
     if gpu_fault:
         chosen = None  # a job with an image would run without the GPUs that it was given
     return Inventory(
-        devices=devices,
+        devices=modes.with_modes(devices),
         levels=found.levels,
         cpus=found.cpus or len(os.sched_getaffinity(0)),
         memory_bytes=found.memory_bytes or memory_total(),

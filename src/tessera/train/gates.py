@@ -12,7 +12,7 @@ from typing import Any, Deque, Dict, List, Optional, Set
 
 import torch
 
-from tessera.train.sharing import Gate
+from tessera.train.guest_gate import Gate
 from tessera.train.spilling import Spill
 
 LEAST_MODULE_SECONDS = 0.0002
