@@ -7,12 +7,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
-from tessera.node.sharing import bounds
-from tessera.train.gates import Attachment
-from tessera.train.guest_gate import Gate
-from tessera.train.spilling import Spill
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+
+from tessera.node.sharing import bounds  # noqa: E402
+from tessera.train.gates import Attachment  # noqa: E402
+from tessera.train.guest_gate import Gate  # noqa: E402
+from tessera.train.spilling import Spill  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
 
 class OpenGate(Gate):

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Callable, Optional
 
 from tessera import protocol
+from tessera.device_sharing import SLOT
 from tessera.node import confinement, container_files, disk, logs, runs, secret_files, system
 from tessera.node.container import ContainerPayload
 from tessera.node.course import Course, age_of_end, failure_of
@@ -81,7 +82,8 @@ class DeviceShare:
             self._watch = GuestWatch(
                 run, place, directories[place.device], lambda frozen: payload.freeze(frozen=frozen)
             )
-            payload.demote(is_guest=True)
+            if place.mode == SLOT:
+                payload.demote(is_guest=True)
 
     def look(self, now: float, *, is_leaving: bool) -> Optional[Leave]:
         """Act as coordinator or guest; returns why a guest has to leave, if it has to."""

@@ -20,6 +20,7 @@ REPORT_SECONDS = 0.5
 LEAVING_COMPUTE = 0.2
 """Part of the time in which a guest works that has its notice to leave."""
 MOST_BUSY_SECONDS = 0.2
+LEAST_MODULE_SECONDS = 1e-6
 _LONGEST_OF = 8
 
 
@@ -35,6 +36,9 @@ class Gate:
         waited: seconds that the guest has waited here.
         listens: ``step``, or ``module`` once a model is attached.
         memory: returns bytes of device memory for reports.
+        module_seconds: length of the longest module of a step, the lower quartile of 8 steps. A
+            module that meets the holder on the device takes longer than alone. So those that ran
+            within one gap count, if there are any: otherwise no gap might ever be long enough.
     """
 
     def __init__(
@@ -45,10 +49,11 @@ class Gate:
     ) -> None:
         self.waited = 0.0
         self.listens = "step"
+        self.module_seconds = LEAST_MODULE_SECONDS
         self.memory: Callable[[], Dict[str, int]] = dict
         self._path, self._clock, self._sleep = path, clock, sleep
         self._bound: Optional[bounds.Bound] = None
-        self._is_lifted = False
+        self._is_lifted = self._is_leaving = False
         self._host_path: Optional[str] = None
         self._page: Optional[files.PhasePage] = None
         self._gap_seen = 0.0
@@ -67,16 +72,6 @@ class Gate:
         """The newest bound; None before the first one, and once it is lifted."""
         return None if self._is_lifted else self._bound
 
-    @property
-    def module_seconds(self) -> float:
-        """Length of the longest module of a step, in seconds: the lower quartile of 8 steps.
-
-        A module that meets the holder on the device takes longer than alone. So those that ran
-        within one gap count, if there are any: otherwise no gap might ever be long enough.
-        """
-        known = sorted(self._alone or self._longest)
-        return max(known[len(known) // 4] if known else self._module, 1e-6)
-
     def end_step(self) -> None:
         """Record the end of a step: its longest module counts once."""
         self._note_work(self._clock())
@@ -84,6 +79,9 @@ class Gate:
             self._longest.append(self._module)
         if self._module_alone > 0:
             self._alone.append(self._module_alone)
+        known = sorted(self._alone or self._longest)
+        if known:
+            self.module_seconds = max(known[len(known) // 4], LEAST_MODULE_SECONDS)
         self._module = self._module_alone = 0.0
 
     def wait(self) -> float:
@@ -123,6 +121,8 @@ class Gate:
         self._worked += seconds
         if not self._longest or seconds < 1.0 + 10 * self.module_seconds:  # else it was frozen
             self._module = max(self._module, seconds)
+            if not self._longest:
+                self.module_seconds = max(self._module, LEAST_MODULE_SECONDS)
             if self._page is not None and self._phase_before == self._page.read()[0]:
                 self._module_alone = max(self._module_alone, seconds)
 
@@ -132,7 +132,7 @@ class Gate:
         if self._is_lifted:
             return True
         compute, phase = bounds.compute_at(self._bound, now), self._phase()
-        if control.notice():
+        if self._is_leaving:
             compute, phase = LEAVING_COMPUTE, None
         self._follower, answer = gaps.ask(self._follower, now, compute, self.module_seconds, phase)
         if answer.go:
@@ -152,6 +152,7 @@ class Gate:
         if 0 <= now - self._looked_at < POLL_SECONDS:
             return
         self._looked_at = now
+        self._is_leaving = bool(control.notice())
         document = files.read_document(self._path)
         found = bounds.parsed(document)
         if document is None or found is None:

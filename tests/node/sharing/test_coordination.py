@@ -10,7 +10,7 @@ from shared_device import STRANGER, SharedDevice
 
 from tessera import protocol
 from tessera.node import system
-from tessera.node.sharing import files
+from tessera.node.sharing import figures, files
 from tessera.protocol import ProtocolError
 
 EXPIRED_WITHIN = 4.0
@@ -190,3 +190,53 @@ def test_a_frozen_guest_ends_with_its_runner(device: SharedDevice) -> None:
     assert ended is not None
     assert ended.cause == protocol.CAUSE_LOST
     assert system.start_ticks(status.pid) is None
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("trial", range(100))
+def test_in_100_trials_no_guest_works_4_s_after_the_end_of_its_coordinator(
+    device: SharedDevice, trial: int
+) -> None:
+    holder = device.start_holder()
+    device.start_guest(holder)
+    wait_until(lambda: len(device.worked()) > trial % 20, "work of the guest")
+    runner = device.session.status(holder).runner_pid
+    assert runner is not None
+
+    os.kill(runner, signal.SIGKILL if trial % 2 else signal.SIGSTOP)
+    ended = system.boot_clock()
+    wait_until(lambda: system.boot_clock() > ended + EXPIRED_WITHIN + 1, "the expiry")
+
+    late = device.worked(since=ended + EXPIRED_WITHIN)
+    system.kill_quietly(runner, signal.SIGCONT)
+    assert late == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("gap", [0.0, 0.02, 0.18])
+def test_over_60_s_a_paced_holder_loses_at_most_5_percent(
+    device: SharedDevice, gap: float
+) -> None:
+    """Needs an idle machine; both parts are steps of one holder, with and without its guest."""
+    holder = device.start_holder(gap=gap)
+    guest = device.guest_of(holder)
+    device.order(holder, guest)  # the holder reports its steps from here on
+    ordered = system.boot_clock()
+    wait_until(lambda: system.boot_clock() > ordered + 20, "steps alone", 60)
+    device.session.start(guest)
+    began = system.boot_clock()
+    wait_until(lambda: system.boot_clock() > began + 60, "60 s with a guest", 90)
+
+    steps = device.steps_of(holder)
+    alone = [end - start for start, end in steps if ordered < start and end < began]
+    shared = [end - start for start, end in steps if began < start]
+    mean = sum(alone) / len(alone)
+    loss = sum(shared) / len(shared) / mean - 1
+    spread = figures.stdev([*alone, *shared]) / mean
+    error = spread * (1 / len(alone) + 1 / len(shared)) ** 0.5
+    share = len(device.worked(since=began)) * 0.004 / 60
+    print(f"gap {gap}: loss {loss:.3f} (error {error:.3f}), share of the guest {share:.3f}")
+    assert loss <= 0.05 + 2 * error
+    assert device.worked(since=began)
