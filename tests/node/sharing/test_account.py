@@ -115,3 +115,11 @@ def test_forgetting_leaves_the_newest_closed_steps_and_no_balance() -> None:
     fresh = forget(account, 3)
 
     assert (fresh.closed, fresh.baseline, fresh.balance) == ((0.04,) * 3, 0.04, 0.0)
+
+
+def test_an_account_is_overdrawn_below_zero_and_without_a_baseline() -> None:
+    known = DelayAccount(closed=(1.0,), baseline=1.0)
+
+    assert DelayAccount(balance=1.0).overdrawn
+    assert known._replace(balance=-1e-9).overdrawn
+    assert not known.overdrawn
