@@ -13,6 +13,7 @@ MODULES = (
     "latency",
     "rounds",
     "pages",
+    "metrics",
     "viewers",
     "submits",
     "paint",

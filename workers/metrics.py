@@ -110,7 +110,7 @@ class _Span(NamedTuple):
 
 
 def metrics_of_job(viewer: Viewer, job_id: int) -> tuple[MetricSummary, ...]:
-    """Return the metrics of a job; the loss first, then by name.
+    """Return the metrics of a job; losses first, then by name.
 
     Raises:
         NotFoundError: the job does not exist, or the viewer may not see it.
@@ -127,7 +127,9 @@ def metrics_of_job(viewer: Viewer, job_id: int) -> tuple[MetricSummary, ...]:
             last=found[name][0].last,
             last_step=found[name][0].last_step,
         )
-        for name in sorted(found, key=lambda name: (name != "loss", name))
+        for name in sorted(
+            found, key=lambda name: ("loss" not in name.lower(), len(name) > 4, name)
+        )
     )
 
 

@@ -18,8 +18,8 @@ from portal.web.viewing import PageRequest, page
 from scheduling.jobs.queries.events import JobLife, life_of_job
 from workers.metrics import Axis, MetricCurve, MetricSummary, Wanted, metric_curves, metrics_of_job
 
-MOST_SHOWN: Final = 4
-"""Metrics that are shown at first."""
+MOST_SHOWN, MOST_LANES = 4, 3
+"""Metrics that are shown at first, and their lanes."""
 POINTS: Final = 1000
 MOST_CHECKPOINTS: Final = 100
 LANE_GAP: Final = 0.08
@@ -50,7 +50,7 @@ def metrics(request: PageRequest, job_id: int) -> HttpResponse:
 def metrics_context(request: PageRequest, job_id: int, life: JobLife) -> dict[str, Any]:
     """Return the context of the card of metrics."""
     found = metrics_of_job(request.viewer, job_id)
-    shown = [one.name for one in found[:MOST_SHOWN]]
+    shown = shown_at_first([one.name for one in found])
     context: dict[str, Any] = {"metrics": found, "metrics_shown": shown}
     if found:
         curves = metric_curves(request.viewer, job_id, Wanted(names=shown, points=POINTS))
@@ -58,6 +58,12 @@ def metrics_context(request: PageRequest, job_id: int, life: JobLife) -> dict[st
         context["metrics_figure"] = metrics_figure(curves, life, axis=Axis.STEP, names=names)
         context["metrics_say"] = metrics_in_words(found)
     return context
+
+
+def shown_at_first(names: Sequence[str]) -> list[str]:
+    """Return the metrics of the first lanes."""
+    lanes = list(dict.fromkeys(map(lane_of, names)))[:MOST_LANES]
+    return [name for name in names if lane_of(name) in lanes][:MOST_SHOWN]
 
 
 def metrics_in_words(found: Sequence[MetricSummary]) -> str:

@@ -236,6 +236,13 @@ def _finish(end: EndRange | None, finished_at: datetime | None) -> str:
         return ""
     return _("ends about %(likely)s (%(soonest)s – %(latest)s)") % {
         "likely": words.clock(end.likely),
-        "soonest": words.clock(end.soonest),
-        "latest": words.clock(end.latest),
+        "soonest": _short(end.soonest, end.likely),
+        "latest": _short(end.latest, end.likely),
     }
+
+
+def _short(moment: datetime, beside: datetime) -> str:
+    """Format a time; the date only if it differs from that of the time beside it."""
+    shown = words.local(moment)
+    is_same_day = shown.date() == words.local(beside).date()
+    return f"{shown:%H:%M}" if is_same_day else words.clock(moment)

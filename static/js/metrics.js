@@ -12,6 +12,7 @@ const MERGE_PX = 60;
 const LANE_PX = 190;
 const RAW_OPACITY = 0.45;
 const SUPERSEDED_OPACITY = 0.35;
+const SILENT = { hoverinfo: "none", hovertemplate: "" };
 const SMOOTHING_KEY = "tessera-smoothing";
 // Checkpoints have an axis of their own, whose zero is the foot of the lowest lane.
 const FOOT_AXIS = "y20";
@@ -183,10 +184,10 @@ class Metrics {
     const painted = paint(trace);
     const { metric: _metric, superseded, ...base } = painted;
     const hover = { hovertemplate: "%{y:.5~g}<extra>%{fullData.name}</extra>" };
-    if (superseded) return [{ ...base, opacity: SUPERSEDED_OPACITY, line: { ...base.line, width: 1 }, hoverinfo: "skip" }];
+    if (superseded) return [{ ...base, opacity: SUPERSEDED_OPACITY, line: { ...base.line, width: 1 }, ...SILENT }];
     if (!this.factor || trace.y.length < 3) return [{ ...base, ...hover, mode: trace.y.length < 60 ? "lines+markers" : "lines", marker: { ...base.marker, size: 4 }, line: { ...base.line, width: 1.75 } }];
     const smoothed = { ...base, ...hover, y: smooth(trace.y, this.factor), name: `${trace.name} (${translate("smoothed")})`, line: { ...base.line, width: 1.75 } };
-    return [{ ...base, opacity: RAW_OPACITY, line: { ...base.line, width: 1 }, hoverinfo: "skip" }, smoothed];
+    return [{ ...base, opacity: RAW_OPACITY, line: { ...base.line, width: 1 }, ...SILENT }, smoothed];
   }
 
   // Dashed lines with two lines of text; labels that are near each other are merged.
@@ -218,7 +219,7 @@ class Metrics {
 
   number(x) { return typeof x === "string" ? Date.parse(`${x}Z`) / 1000 : x; }
 
-  // Times of the chart are in the zone of the reader, and those of queries in Unix seconds; the first point has both.
+  // Times of the chart are in the zone of the page, and those of queries in Unix seconds.
   shownX(value) { return this.x === "time" ? this.shownTimes?.get(value) ?? value : value; }
 
   moved(change) {
@@ -258,7 +259,7 @@ class Metrics {
     const newest = [...rows.keys()].sort((a, b) => this.number(b) - this.number(a)).slice(0, MOST_ROWS);
     newest.forEach((x) => {
       const row = body.insertRow();
-      cell(row, "td", typeof x === "number" ? x.toLocaleString() : String(x).replace("T", " "), false);
+      cell(row, "td", typeof x === "number" ? x.toLocaleString() : String(x).replace("T", " ").slice(0, 23), false);
       traces.forEach((_trace, column) => cell(row, "td", rows.get(x)[column]?.toLocaleString(undefined, { maximumSignificantDigits: 6 }) ?? "–", true));
     });
     $(".twin", this.box).replaceChildren(table);

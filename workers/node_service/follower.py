@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from scheduling.core.watching.log_metrics import LogNumber, NumberScanner
 from scheduling.core.watching.log_rules import LineScanner, RuleHit
-from scheduling.watching.services.log_rules import rules_of_job
+from scheduling.watching.services.log_rules import log_metrics_of_job, rules_of_job
 from tenants.clock import estimated_now
 from tessera import protocol
 from tessera.protocol import RunStatus
@@ -23,10 +24,12 @@ from workers.services.node_reports import (
     Happened,
     LogKept,
     LogMatched,
+    LogMeasured,
     Profiled,
     Progressed,
     Removed,
 )
+from workers.services.points import PointTally, Sample, SeriesKey
 from workers.services.reports import ReportTally
 from workers.services.training_events import TrainingEvents
 from workers.signals import log_grew
@@ -57,6 +60,8 @@ class StreamFollower:
     tally: ReportTally
     happenings: TrainingEvents
     scanner: LineScanner
+    numbers: NumberScanner
+    points: PointTally
     log_end: int = 0
     reports_end: int = 0
     is_open: bool = True
@@ -81,6 +86,10 @@ class StreamFollower:
             scanner=LineScanner(
                 await service.read(rules_of_job, rank.job_id), clock=time.thread_time
             ),
+            numbers=NumberScanner(
+                await service.read(log_metrics_of_job, rank.job_id), clock=time.thread_time
+            ),
+            points=PointTally(),
             log_end=kept.end,
             reports_end=reports_end,
             _told=kept,
@@ -122,6 +131,12 @@ class StreamFollower:
             service.post(
                 Progressed(node_id=self.rank.node_id, rank=self.rank, progress=progress, at=at)
             )
+        batch = self.points.sum_up()
+        if batch:
+            at = datetime.fromtimestamp(now, UTC)
+            service.post(
+                LogMeasured(node_id=self.rank.node_id, rank=self.rank, batch=batch, at=at)
+            )
         happenings = self.happenings.take()
         if happenings:
             service.post(
@@ -145,6 +160,7 @@ class StreamFollower:
         """Mark the log as complete, including an incomplete last character."""
         self.is_open = False
         self._match(service, self.scanner.finish())
+        self._measure(self.numbers.finish())
         self._publish(service, b"", end=True)
 
     async def _fetch_log(self, transport: Transport, service: Service) -> None:
@@ -165,10 +181,16 @@ class StreamFollower:
         self._publish(service, chunk.data, end=False)
         hits = await service.on_disk(self.scanner.feed, chunk.data, chunk.offset)
         self._match(service, hits)
+        self._measure(await service.on_disk(self.numbers.feed, chunk.data, chunk.offset))
 
     def _match(self, service: Service, hits: Sequence[RuleHit]) -> None:
         if hits:
             service.post(LogMatched(node_id=self.rank.node_id, rank=self.rank, hits=hits))
+
+    def _measure(self, found: Sequence[LogNumber]) -> None:
+        at = estimated_now().timestamp()
+        for one in found:
+            self.points.add(SeriesKey(0, one.name), Sample(one.step, at, math.nan, one.value))
 
     async def _keep(self, chunk: Chunk, service: Service) -> Extent:
         try:
@@ -312,8 +334,8 @@ class Fetching:
                     pass
             except RefusedError:
                 pass  # the directory is gone; nothing more can be fetched
-            follower.sum_up(self._service, now=estimated_now().timestamp(), last=True)
             follower.close(self._service)
+            follower.sum_up(self._service, now=estimated_now().timestamp(), last=True)
 
     def _queue(self, run_id: str) -> None:
         if run_id not in self._queued:

@@ -17,9 +17,10 @@ from scheduling.runs.services.progress import record_training_events
 from scheduling.watching.services import log_rules
 from tessera.protocol import ExitRecord, Inventory
 from tessera.storage import StorageProbe
-from workers.services import disks, goodput, telemetry
+from workers.services import disks, goodput, metrics, telemetry
 from workers.services.dispatch import MemberRef
 from workers.services.logs import close_logs, keep_log
+from workers.services.points import PointBatch
 from workers.services.reports import RankProgress
 from workers.services.shared_devices import keep_shared
 from workers.services.training_events import TrainingEvent
@@ -329,6 +330,20 @@ class Profiled(NodeReport):
             document=self.document,
             now=now,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogMeasured(NodeReport):
+    """Lines of a log contain numbers of metrics."""
+
+    order = 5
+    rank: MemberRef
+    batch: PointBatch
+    at: datetime
+
+    def write(self, now: datetime) -> None:
+        """Add the points to the metrics of the job."""
+        metrics.add_points(rank=self.rank, batch=self.batch, at=self.at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

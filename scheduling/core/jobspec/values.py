@@ -11,9 +11,15 @@ from scheduling.core.jobspec.containers import NO_SETTINGS, ContainerSettings
 from scheduling.core.jobspec.elastic import Elastic
 from scheduling.core.jobspec.parallel import Parallel
 from scheduling.core.jobspec.sharing import Sharing
-from scheduling.core.jobspec.watching import Notify, idle_policy_document, log_rule_documents
+from scheduling.core.jobspec.watching import (
+    Notify,
+    idle_policy_document,
+    log_metric_documents,
+    log_rule_documents,
+)
 from scheduling.core.lifecycle import FailureClass
 from scheduling.core.watching.idleness import IdlePolicy
+from scheduling.core.watching.log_metrics import LogMetric
 from scheduling.core.watching.log_rules import LogRuleSpec
 
 SCHEMA_VERSION: Final = 1
@@ -213,6 +219,7 @@ class JobSpec:
         idle_policy: action if its devices are idle; None for that of the virtual cluster.
         log_rules: actions on lines of its log, in addition to the rules for all jobs.
         sharing: guests on its devices, or its wish to be a guest; None for the defaults.
+        metrics: numbers in its log.
     """
 
     name: str
@@ -241,6 +248,7 @@ class JobSpec:
     idle_policy: IdlePolicy | None = None
     log_rules: tuple[LogRuleSpec, ...] = ()
     sharing: Sharing | None = None
+    metrics: tuple[LogMetric, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "roles", frozen(self.roles))
@@ -311,6 +319,7 @@ class JobSpec:
             "idle_policy": idle_policy_document(spec.idle_policy) if spec.idle_policy else None,
             "log_rules": log_rule_documents(spec.log_rules),
             "sharing": spec.sharing.to_json() if spec.sharing else None,
+            "metrics": log_metric_documents(spec.metrics),
         }
         return {key: value for key, value in document.items() if value is not None}
 

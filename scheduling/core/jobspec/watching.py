@@ -1,5 +1,6 @@
 """Settings for monitoring a running job: mail, idle devices, and log rules."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,6 +20,7 @@ from scheduling.core.jobspec.table import (
 from scheduling.core.messages import sentence
 from scheduling.core.notices import JOB_WORDS
 from scheduling.core.watching.idleness import LEAST_NOTICE, IdlePolicy
+from scheduling.core.watching.log_metrics import MOST_METRICS, LogMetric, NumberPattern
 from scheduling.core.watching.log_rules import (
     LONGEST_NAME,
     LONGEST_PATTERN,
@@ -33,6 +35,8 @@ USUAL_NOTIFY: Final = ("succeeded", "failed", "stopped")
 MOST_READERS: Final = 20
 MOST_RULES: Final = 20
 NO_POLICY: Final = "none"
+LONGEST_METRIC: Final = 100
+_METRIC_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_ ./:@%()+-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,11 @@ def log_rule_documents(rules: tuple[LogRuleSpec, ...]) -> list[dict[str, str]] |
     return found or None
 
 
+def log_metric_documents(metrics: tuple[LogMetric, ...]) -> list[dict[str, str]] | None:
+    """Return metrics in logs in the form of a document, or None without any."""
+    return [{"name": one.name, "pattern": one.pattern} for one in metrics] or None
+
+
 def _idle_policy(value: object, place: DocumentPlace) -> IdlePolicy | None:
     if value == NO_POLICY:
         return IdlePolicy(exempt=True)
@@ -120,10 +129,40 @@ def _log_rules(value: object, place: DocumentPlace) -> tuple[LogRuleSpec, ...]:
     return tuple(found)
 
 
-def _pattern(value: object, _place: DocumentPlace) -> str:
+def _log_metrics(value: object, place: DocumentPlace) -> tuple[LogMetric, ...]:
+    if not isinstance(value, list | tuple) or len(value) > MOST_METRICS:
+        raise RefusalError(
+            sentence("not-log-metrics"),
+            sentence("write-log-metrics", most=MOST_METRICS),
+            "wrong-type",
+        )
+    found = []
+    for index, item in enumerate(value):
+        there = place.item(index)
+        faults = len(there.errors)
+        given = read_object(item, LOG_METRIC_FIELDS, there)
+        if len(there.errors) == faults:
+            found.append(LogMetric(**given))
+    return tuple(found)
+
+
+def _metric_name(value: object, _place: DocumentPlace) -> str:
+    text = read_line(value, LONGEST_METRIC)
+    if not _METRIC_NAME.fullmatch(text):
+        raise RefusalError(sentence("not-metric-name"), sentence("write-metric-name"))
+    return text
+
+
+def _number_pattern(value: object, place: DocumentPlace) -> str:
+    return _pattern(value, place, NumberPattern)
+
+
+def _pattern(
+    value: object, _place: DocumentPlace, kind: type[Pattern] | type[NumberPattern] = Pattern
+) -> str:
     text = read_line(value, LONGEST_PATTERN)
     try:
-        Pattern(text)
+        kind(text)
     except PatternError as error:
         raise RefusalError(
             sentence("not-pattern"), sentence("correct-pattern", error=str(error))
@@ -219,14 +258,34 @@ LOG_RULE_FIELDS: Final = (
 )
 
 
-def _rule_schema() -> dict[str, Any]:
+LOG_METRIC_FIELDS: Final = (
+    Field(
+        name="name",
+        type="text",
+        required=True,
+        help="Name of the metric.",
+        read=_metric_name,
+        schema=text_schema(LONGEST_METRIC),
+    ),
+    Field(
+        name="pattern",
+        type="pattern",
+        required=True,
+        help="Pattern whose first group, or group named value, matches the number. A group named "
+        "step matches the step.",
+        read=_number_pattern,
+        schema=text_schema(LONGEST_PATTERN),
+    ),
+)
+
+
+def _item_schema(fields: tuple[Field, ...]) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": {
-            known.name: {"description": english_of(known.help), **known.schema}
-            for known in LOG_RULE_FIELDS
+            known.name: {"description": english_of(known.help), **known.schema} for known in fields
         },
-        "required": [known.name for known in LOG_RULE_FIELDS if known.required],
+        "required": [known.name for known in fields if known.required],
         "additionalProperties": False,
     }
 
@@ -258,6 +317,19 @@ WATCH_FIELDS: Final = (
         help="Actions for log lines that match a pattern, in addition to the rules for all jobs. "
         f"Each rule has a pattern, an action ({', '.join(LogAction)}) and optionally a name.",
         read=_log_rules,
-        schema={"type": "array", "maxItems": MOST_RULES, "items": _rule_schema()},
+        schema={"type": "array", "maxItems": MOST_RULES, "items": _item_schema(LOG_RULE_FIELDS)},
+    ),
+    Field(
+        name="metrics",
+        type="list of metrics",
+        default="none",
+        help="Numbers in the log that the page of the job draws. Each metric has a name and a "
+        "pattern, for example loss=([0-9.]+).",
+        read=_log_metrics,
+        schema={
+            "type": "array",
+            "maxItems": MOST_METRICS,
+            "items": _item_schema(LOG_METRIC_FIELDS),
+        },
     ),
 )

@@ -214,6 +214,12 @@ SPECS: Final[Mapping[str, Template]] = {
     "write-later-stop": fixed("Write a stop_after at least 5 minutes after warn_after."),
     "not-rules": fixed("is not a list of rules."),
     "write-rules": fixed("Write a list of at most %(most)s rules."),
+    "not-log-metrics": fixed("is not a list of metrics."),
+    "write-log-metrics": fixed("Write a list of at most %(most)s metrics."),
+    "not-metric-name": fixed("is not a valid name of a metric."),
+    "write-metric-name": fixed(
+        "Use at most 100 letters, digits, spaces and _ . / : @ %% ( ) + -, such as val/loss."
+    ),
     "not-pattern": fixed("is not a valid pattern."),
     "correct-pattern": fixed("Correct it: %(error)s."),
     "mode-needs": fixed("Mode %(mode)s needs %(name)s."),

@@ -11,6 +11,7 @@ from django.db import IntegrityError, transaction
 from scheduling.common.edits import compare_and_set, text_errors
 from scheduling.core.lifecycle import JobEventKind, JobState
 from scheduling.core.messages import sentence
+from scheduling.core.watching.log_metrics import LogMetric, NumberPattern
 from scheduling.core.watching.log_rules import (
     LONGEST_NAME,
     LogAction,
@@ -67,6 +68,22 @@ def rules_of_job(job_id: int) -> list[tuple[LogRuleSpec, Pattern]]:
     ]
     found = [(spec, _pattern(spec.pattern)) for spec in specs]
     return [(spec, pattern) for spec, pattern in found if pattern is not None]
+
+
+def log_metrics_of_job(job_id: int) -> list[tuple[LogMetric, NumberPattern]]:
+    """Return the metrics that a job reads from its log; one query."""
+    own = Job.objects.unscoped().filter(pk=job_id).values_list("spec__metrics", flat=True)
+    metrics = [LogMetric(name=one["name"], pattern=one["pattern"]) for one in own.first() or ()]
+    found = [(metric, _number_pattern(metric.pattern)) for metric in metrics]
+    return [(metric, pattern) for metric, pattern in found if pattern is not None]
+
+
+@lru_cache(maxsize=256)
+def _number_pattern(text: str) -> NumberPattern | None:
+    try:
+        return NumberPattern(text)
+    except PatternError:
+        return None
 
 
 @lru_cache(maxsize=256)

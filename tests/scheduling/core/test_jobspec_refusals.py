@@ -295,6 +295,9 @@ REFUSED = [
     ("log_rules", {}, "wrong-type", "list"),
     ("log_rules", [{"pattern": "(", "action": "label"}], "malformed", "not closed"),
     ("log_rules", [{"pattern": "x", "action": "stop"}], "malformed", "stop-retries"),
+    ("metrics", {}, "wrong-type", "list"),
+    ("metrics", [{"name": "loss", "pattern": "loss"}], "malformed", "group"),
+    ("metrics", [{"name": "<b>", "pattern": "(x)"}], "malformed", "letters"),
 ]
 
 
