@@ -28,7 +28,7 @@ from workers.conf import worker_settings
 from workers.device_curves import USUAL_RANKS, device_curves
 from workers.goodput import CurvePoint, goodput_curve
 from workers.job_logs import search_log
-from workers.metrics import total_steps_of
+from workers.metrics import metrics_of_job, total_steps_of
 from workers.services.logs import MOST_HITS, LogHit
 
 MOST_RANK: Final = 100_000
@@ -53,11 +53,16 @@ def overview(request: PageRequest, job_id: int) -> HttpResponse:
     wants_curve = not request.wants_part or bool(request.http.GET.get("curve"))
     total = total_steps_of(request.viewer, job_id) or _elastic_steps(context["detail"])
     samples = goodput_curve(request.viewer, job_id) if wants_curve or total else ()
+    found = metrics_of_job(request.viewer, job_id)
     context["progress"] = progress_of(
-        request, context["detail"], samples or context["newest_points"], total_steps=total
+        request,
+        context["detail"],
+        samples or context["newest_points"],
+        total_steps=total,
+        log_step=found[0].last_step if found else None,
     )
     if not request.wants_part or request.http.GET.get("metrics"):
-        context |= metrics_context(request, job_id, context["life"])
+        context |= metrics_context(request, job_id, found, context["life"])
     if wants_curve:
         row = context["job"]
         context |= {

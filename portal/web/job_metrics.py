@@ -47,9 +47,10 @@ def metrics(request: PageRequest, job_id: int) -> HttpResponse:
     return JsonResponse(figure, headers={"Cache-Control": "private, no-store"})
 
 
-def metrics_context(request: PageRequest, job_id: int, life: JobLife) -> dict[str, Any]:
+def metrics_context(
+    request: PageRequest, job_id: int, found: Sequence[MetricSummary], life: JobLife
+) -> dict[str, Any]:
     """Return the context of the card of metrics."""
-    found = metrics_of_job(request.viewer, job_id)
     shown = shown_at_first([one.name for one in found])
     context: dict[str, Any] = {"metrics": found, "metrics_shown": shown}
     if found:

@@ -164,6 +164,7 @@ def progress_of(
     samples: Sequence[CurvePoint],
     *,
     total_steps: int | None,
+    log_step: int | None = None,
 ) -> Progress | None:
     """Describe the progress of a job; None before its first attempt.
 
@@ -172,6 +173,7 @@ def progress_of(
         detail: the job.
         samples: its goodput, oldest first.
         total_steps: declared number of the last step.
+        log_step: newest step of its metrics, if it reports no goodput.
     """
     row, now = detail.row, request.now
     spans = [(one.running_at, one.ended_at or now) for one in detail.attempts if one.running_at]
@@ -183,7 +185,7 @@ def progress_of(
         if is_running and total_steps and samples
         else None
     )
-    step = samples[-1].step if samples else None
+    step = samples[-1].step if samples else log_step
     text, finish = _steps(step, total_steps), _finish(end, row.finished_at)
     return Progress(
         percent=_percent(step, total_steps),

@@ -26,7 +26,7 @@ export function smooth(values, factor) {
     if (value === null) { mean = 0; weight = 0; return null; }
     mean = factor * mean + (1 - factor) * value;
     weight = factor * weight + (1 - factor);
-    return mean / weight;
+    return Number((mean / weight).toPrecision(6));
   });
 }
 
@@ -190,13 +190,15 @@ class Metrics {
     return [{ ...base, opacity: RAW_OPACITY, line: { ...base.line, width: 1 }, ...SILENT }, smoothed];
   }
 
-  // Dashed lines with two lines of text; labels that are near each other are merged.
+  // Dashed lines with two lines of text; labels near each other are merged.
   marks() {
     const value = colour("text-3");
     const strong = colour("text");
     const lines = (this.figure.marks ?? []).filter((mark) => mark.line);
     const shapes = lines.map(({ x }) => ({ type: "line", xref: "x", yref: "paper", x0: x, x1: x, y0: 0, y1: 1, layer: "below", line: { color: value, width: 1, dash: "dash" } }));
-    const annotations = NARROW.matches ? [] : this.merged(lines).map(({ x, text, detail }) => ({ x, y: 1, xref: "x", yref: "paper", yanchor: "bottom", xanchor: "center", xshift: 0, showarrow: false, align: "center", text: detail ? `<b>${text}</b><br>${detail}` : `<b>${text}</b>`, font: { size: 11, color: strong } }));
+    // Two annotations instead of markup in one: markup sets inline styles, which the policy of the page refuses.
+    const label = (x, text, yshift, weight) => ({ x, y: 1, xref: "x", yref: "paper", yanchor: "bottom", xanchor: "center", xshift: 0, yshift, showarrow: false, text, font: { size: 11, weight, color: weight > 400 ? strong : value } });
+    const annotations = NARROW.matches ? [] : this.merged(lines).flatMap(({ x, text, detail }) => [label(x, text, detail ? 13 : 0, 600), ...(detail ? [label(x, detail, 0, 400)] : [])]);
     const saved = (this.figure.marks ?? []).filter((mark) => !mark.line);
     const looks = { hovertemplate: "%{fullData.name}<extra></extra>", marker: { symbol: "triangle-up-open", size: 8, color: strong }, cliponaxis: false };
     const triangles = saved.length ? [{ type: "scatter", mode: "markers", x: saved.map((mark) => mark.x), y: saved.map(() => 0), xaxis: "x", yaxis: FOOT_AXIS, name: saved[0].text, ...looks }] : [];
