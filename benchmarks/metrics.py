@@ -82,15 +82,17 @@ def _pages(
         ("api", f"/api/v1/jobs/{job_id}/metrics/?name=loss,val_loss&points=2000"),
     ):
         client.get(address)
-        times = []
+        times, used = [], time.process_time()
         for _ in range(requests):
             begun = time.perf_counter()
             answer = client.get(address)
             times.append(1e3 * (time.perf_counter() - begun))
             assert answer.status_code == 200, address
+        cpu = 1e3 * (time.process_time() - used) / requests
         prefix = f"metrics_{name}{suffix}"
         yield entry(f"{prefix}_median", statistics.median(times), "ms", "lower", context)
         yield entry(f"{prefix}_p95", p95(times), "ms", "lower", context)
+        yield entry(f"{prefix}_cpu", cpu, "ms", "lower", f"{context}, mean processor time")
 
 
 def _ingestion(job: Any, seconds: int, ranks: int) -> Iterator[dict[str, Any]]:

@@ -133,13 +133,11 @@ def metrics_of_job(viewer: Viewer, job_id: int) -> tuple[MetricSummary, ...]:
     )
 
 
-def total_steps_of(viewer: Viewer, job_id: int) -> int | None:
+def total_steps_of(job_id: int) -> int | None:
     """Return the declared last step of a job's training.
 
-    Raises:
-        NotFoundError: the job does not exist, or the viewer may not see it.
+    The caller has checked that the viewer may see the job.
     """
-    require_visible_job(viewer, job_id)
     goal = TrainingGoal.objects.filter(job_id=job_id).first()
     return None if goal is None else goal.total_steps
 

@@ -130,7 +130,7 @@ class JobMetrics(ApiViewSet):
             return metrics_csv(pk, curves)
         return Response(
             {
-                "total_steps": total_steps_of(self.viewer, pk),
+                "total_steps": total_steps_of(pk),
                 "metrics": [metric_out(one) for one in metrics_of_job(self.viewer, pk)],
                 "curves": [curve_out(one) for one in curves],
             }

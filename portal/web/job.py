@@ -51,7 +51,7 @@ def overview(request: PageRequest, job_id: int) -> HttpResponse:
     context |= overview_context(request, context["detail"])
     # An existing chart fetches its own figure; a swap renders the first one only.
     wants_curve = not request.wants_part or bool(request.http.GET.get("curve"))
-    total = total_steps_of(request.viewer, job_id) or _elastic_steps(context["detail"])
+    total = total_steps_of(job_id) or _elastic_steps(context["detail"])
     samples = goodput_curve(request.viewer, job_id) if wants_curve or total else ()
     found = metrics_of_job(request.viewer, job_id)
     context["progress"] = progress_of(

@@ -57,7 +57,7 @@ def fold(buckets: Buckets, width: int) -> Buckets:
 
 def _folded(buckets: Buckets, starts: npt.NDArray[np.int64]) -> Buckets:
     lasts = np.append(starts[1:], len(buckets)) - 1
-    found = buckets[lasts]
+    found: Buckets = buckets[lasts]
     is_finite = buckets["count"] > 0
     found["count"] = np.add.reduceat(buckets["count"], starts)
     found["bad"] = np.add.reduceat(buckets["bad"], starts)
@@ -78,7 +78,7 @@ def pack(buckets: Buckets) -> bytes:
     return zlib.compress(columns, 1)
 
 
-def unpack(packed: bytes, size: int) -> Buckets:
+def unpack(packed: bytes | memoryview, size: int) -> Buckets:
     """Return the buckets of a block of this size.
 
     Raises:

@@ -112,5 +112,5 @@ def test_the_number_of_queries_does_not_depend_on_the_points(
     add_values(member_of_job(job), [1.0] * 20_000, name="lr")
 
     # Session, user, memberships; job and rows for curves, goal and list.
-    with django_assert_num_queries(11):
+    with django_assert_num_queries(10):
         client.get(url(job), {"name": "lr,loss", "ranks": "all"})

@@ -136,7 +136,7 @@ def test_a_figure_has_lanes_and_faint_superseded_points(
     assert figure["data"][1]["y"] == [3.0, 2.0, None, 1.5]
     assert figure["layout"]["lanes"] == 2
     assert figure["layout"]["yaxis"]["domain"][0] > figure["layout"]["yaxis2"]["domain"][1]
-    assert figure["names"] == ["loss", "lr", "val_loss"]
+    assert figure["names"] == ["loss", "val_loss", "lr"]
 
 
 def test_a_figure_over_time_is_in_the_zone_of_the_page(
