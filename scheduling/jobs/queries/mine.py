@@ -109,7 +109,7 @@ def own_failures(viewer: Viewer, *, since: datetime, most: int) -> Failures:
         .values_list("id", "finished_at")[:FAILURES_READ]
     )
     read = list(newest)
-    ended = sorted(((at, pk) for pk, at in read if at > since), reverse=True)
+    ended = sorted(((at, pk) for pk, at in read if at is not None and at > since), reverse=True)
     ids = [pk for _, pk in ended[:most]]
     rows = rows_of_jobs(viewer, ids) if ids else {}
     messages: dict[int, str] = {}

@@ -159,6 +159,8 @@ def logs(
             print_json(client.get(f"jobs/{job_id}/logs/", **wanted))
         else:
             follow(client, job_id, role=role, rank=rank, offset=offset, on=follow_on)
+            if not follow_on and (job := client.job(job_id)).state == "queued":
+                err().print(f"job {job.id} is queued; it writes a log when it runs", markup=False)
 
 
 def follow(

@@ -1,4 +1,4 @@
-"""Commands for jobs: ``submit``, ``plan``, ``ps``, ``why``, ``stop`` and ``clone``."""
+"""Commands for jobs: ``submit``, ``plan``, ``why``, ``stop`` and ``clone``."""
 
 import time
 from collections.abc import Mapping
@@ -16,17 +16,16 @@ from tessera.cli.job_details import follow
 from tessera.cli.output import (
     AsJson,
     Utc,
-    clock,
     err,
     out,
     print_json,
-    print_table,
     say_warnings,
     shown,
     state_text,
 )
 from tessera.cli.session import Session
 from tessera.cli.specs import InlineJob, spec_of
+from tessera.cli.upload import with_upload
 from tessera.client import ApiError, Client, Spec
 from tessera.ranges import StartRange, start_range, units
 from tessera.results import Job
@@ -82,7 +81,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command(cls=CommandOrFile)(submit)
     app.command(cls=CommandOrFile)(plan)
-    for command in (ps, why, stop, clone):
+    for command in (why, stop, clone):
         app.command()(command)
 
 
@@ -107,6 +106,12 @@ def submit(
     follow_log: Annotated[
         bool, typer.Option("--follow", "-f", help="Follow the log of the job.")
     ] = False,
+    upload: Annotated[
+        bool,
+        typer.Option(
+            "--upload", help="Upload the files next to FILE that its commands name, as source."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Submit a job: a specification file, or a command with options."""
@@ -120,6 +125,8 @@ def submit(
     session: Session = context.obj
     with session.client() as client:
         wanted = spec_of(words or (), inline, is_command=_DASHES in context.meta)
+        if upload:
+            wanted = with_upload(wanted, words or (), client)
         job = client.submit(with_virtual_cluster(wanted, client))
         say_warnings(job.warnings)
         if not as_json:
@@ -183,50 +190,14 @@ def plan(
         say_warnings(answer.warnings)
         text = f": {answer.text}" if answer.text else ""
         code = f" ({answer.code})" if answer.code else ""
-        out().print(f"fits {answer.fits}{text}{code}", markup=False)
+        fits = "does not fit" if answer.fits == "never" else f"fits {answer.fits}"
+        out().print(f"{fits}{text}{code}", markup=False)
         if answer.starts:
             starts = in_words(answer.starts, datetime.now(tz=UTC), utc=utc)
             out().print(f"starts {starts}", markup=False)
         elif answer.no_starts:
             out().print(str(answer.no_starts["text"]), markup=False)
     raise typer.Exit(Exit.NEVER_FITS if answer.fits == "never" else Exit.OK)
-
-
-def ps(
-    context: typer.Context,
-    state: Annotated[
-        str | None,
-        typer.Option("--state", help="States separated by commas, or live, or ended."),
-    ] = None,
-    vc: Annotated[str | None, typer.Option("--vc", help="Only this virtual cluster.")] = None,
-    user: Annotated[str | None, typer.Option("--user", help="Only this user's jobs.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of jobs.")] = 50,
-    *,
-    utc: Utc = False,
-    as_json: AsJson = False,
-) -> None:
-    """List jobs, newest first."""
-    session: Session = context.obj
-    with session.client() as client:
-        found = list(islice(client.jobs(state=state, virtual_cluster=vc, user=user), limit))
-    if as_json:
-        print_json([dict(job.body) for job in found])
-        return
-    print_table(
-        ("ID", "NAME", "STATE", "VC", "USER", "SUBMITTED"),
-        (
-            (
-                str(job.id),
-                escape(job.name),
-                state_text(job.state),
-                escape(job.virtual_cluster),
-                escape(job.user),
-                clock(job.submitted_at, utc=utc),
-            )
-            for job in found
-        ),
-        empty="No jobs. Submit one: tessera submit --vc NAME -- echo hello",
-    )
 
 
 def why(

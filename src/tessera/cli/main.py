@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from tessera.cli import importing, job_details, job_limits, jobs, nodes, session, storages, up, vcs
+from tessera.cli import (
+    importing,
+    job_details,
+    job_group,
+    job_limits,
+    job_list,
+    jobs,
+    nodes,
+    session,
+    storages,
+    up,
+    vcs,
+)
 from tessera.cli.exits import EXIT_HELP, run_and_exit
 from tessera.cli.output import AsJson, print_json
 from tessera.cli.slurm import commands as slurm
@@ -68,6 +80,8 @@ def version(*, as_json: AsJson = False) -> None:
 up.register(app)
 session.register(app)
 jobs.register(app)
+job_list.register(app)
+job_group.register(app)
 app.command()(job_details.status)
 app.command()(job_details.grids)
 importing.register(app)

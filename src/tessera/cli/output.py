@@ -13,6 +13,7 @@ from rich.table import Table
 AsJson = Annotated[bool, typer.Option("--json", help="Print the response of the API as JSON.")]
 Utc = Annotated[bool, typer.Option("--utc", help="Show times in UTC, not in the local time zone.")]
 
+LONGEST_LINE = 2000
 STATE_STYLES = {
     "queued": "yellow",
     "admitted": "cyan",
@@ -44,17 +45,55 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> None:
-    """Print a table, or a sentence with the next action if there are no rows."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in columns:
-        table.add_column(column, justify="right" if column == "ID" else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    empty: str,
+    shortened: Sequence[str] = (),
+    numbers: Sequence[str] = (),
+) -> None:
+    """Print a table, or a sentence with the next action if there are no rows.
+
+    Args:
+        columns: heads of the columns.
+        rows: cells with markup.
+        empty: the sentence.
+        shortened: columns that a terminal cuts with an ellipsis instead of folding. Elsewhere,
+            lines are as long as their cells.
+        numbers: columns to align at the right, besides ID.
+    """
+    console = out()
+    if shortened and not console.is_terminal:
+        console.width = LONGEST_LINE
+    table = table_of(columns, rows, shortened=shortened, numbers=numbers)
     if table.row_count:
-        out().print(table)
+        console.print(table)
     else:
         err().print(empty)
+
+
+def table_of(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    shortened: Sequence[str] = (),
+    numbers: Sequence[str] = (),
+) -> Table:
+    """Return a table as ``print_table`` prints it."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        is_short = column in shortened
+        table.add_column(
+            column,
+            justify="right" if column in {"ID", "DEV", *numbers} else "left",
+            overflow="ellipsis" if is_short else "fold",
+            no_wrap=is_short,
+            min_width=12 if is_short else None,
+        )
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def state_text(state: str) -> str:
