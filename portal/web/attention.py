@@ -151,7 +151,7 @@ def _stuck(subject: int, facts: Facts) -> tuple[str, str]:
 
 
 def _idle(_subject: int, facts: Facts) -> tuple[str, str]:
-    text = _("%(devices)s in %(jobs)s are idle for more than 30 min.") % {
+    text = _("Idle for more than 30 min: %(devices)s in %(jobs)s.") % {
         "devices": words.plural(facts["devices"], "device", "devices"),
         "jobs": words.plural(facts["jobs"], "job", "jobs"),
     }

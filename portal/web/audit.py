@@ -17,7 +17,7 @@ from portal.web.viewing import PageRequest, page
 from scheduling.core.lifecycle import JobState
 from tenants.models import AuditEntry
 from tenants.roles import Permission, Role
-from tenants.selectors import audit_page, tenants_for
+from tenants.selectors import audit_page, tenants_for, users_for
 
 MOST_TEXT: Final = 400
 QUOTA: Final = {"chain", "level", "count"}
@@ -32,6 +32,16 @@ OBJECTS: Final = {
     "job": "job",
     "tenant": "tenant",
 }
+
+
+MOST_OFFERED: Final = 500
+ACTIONS: Final = (
+    "announcement.", "archive.", "audit.", "cluster.", "delivery.", "device.", "history.",
+    "import_rule.", "job.", "job_limit.", "log_rule.", "member.", "node.", "notifications.",
+    "policy.", "priority_class.", "promises.", "storage.", "sweep.", "tenant.", "token.",
+    "usage.", "user.", "virtual_cluster.", "webhook.", "what-if.",
+)  # fmt: skip
+"""Offered kinds of actions; the field takes any action."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +93,8 @@ def audit(asked: PageRequest) -> HttpResponseBase:
             "filters": filters,
             "is_filtered": any(filters.values()),
             "tenants": tenants,
+            "people": users_for(asked.viewer).values_list("username", flat=True)[:MOST_OFFERED],
+            "actions": ACTIONS,
         },
     )
 

@@ -13,9 +13,12 @@ from django.views import defaults
 
 from portal.api.errors import plain_problem
 from portal.health import HealthPart, failing_parts
-from portal.web.frame import Frame
+from portal.web.frame import ATTRIBUTE, Frame, set_frame
 from tenants.errors import DomainError
 from tenants.viewers import Viewer
+
+FRAMED: Final = frozenset({"403.html", "404.html"})
+"""Error pages that keep the frame for people who are signed in."""
 
 
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
@@ -70,6 +73,10 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 def _page(request: HttpRequest, status: HTTPStatus, template: str) -> HttpResponse:
     context = {"request_id": getattr(request, "request_id", ""), "path": request.path}
+    if template in FRAMED and getattr(getattr(request, "user", None), "is_authenticated", False):
+        context["error_base"] = "base.html"
+        if not hasattr(request, ATTRIBUTE):
+            set_frame(request, Frame(hidden=frozenset({"audit"})))
     return HttpResponse(render_to_string(template, context, request=request), status=status)
 
 

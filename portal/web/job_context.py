@@ -31,6 +31,7 @@ from scheduling.enums import FailureClassChoice
 from scheduling.jobs.queries.events import JobLife, StateChange, life_of_job
 from scheduling.jobs.queries.instances import parts_shown
 from scheduling.jobs.queries.job_detail import AttemptView, JobDetail, job_detail
+from scheduling.jobs.queries.jobs import JobRow, rows_of_jobs
 from scheduling.jobs.queries.why import why
 from scheduling.runs.queries.predictions import outlook_of_job
 from scheduling.usage.queries.device_hours import DeviceHours, hours_of_jobs
@@ -82,7 +83,7 @@ def head_context(request: PageRequest, job_id: int, tab: str) -> dict[str, Any]:
         "tiles": job_tiles(detail, pace=pace, hours=hours, now=request.now),
         "newest_points": newest,
         "why": reason,
-        "blockers": tuple((number, job_url(number)) for number in reason.blocked_by),
+        "blockers": _blockers(request, reason.blocked_by),
         "unlimited": tuple((number, job_url(number)) for number in reason.unlimited),
         "idling": idling_of(row.id) if row.state == "running" else None,
         "failure": FailureClassChoice(row.failure_class).label if row.failure_class else "",
@@ -94,6 +95,14 @@ def head_context(request: PageRequest, job_id: int, tab: str) -> dict[str, Any]:
         ),
         "topic": f"job:{row.id}",
     }
+
+
+def _blockers(
+    request: PageRequest, ids: Sequence[int]
+) -> tuple[tuple[int, str, JobRow | None], ...]:
+    """Return blocking jobs with their addresses and rows; at most two queries."""
+    rows = rows_of_jobs(request.viewer, list(ids)) if ids else {}
+    return tuple((number, job_url(number), rows.get(number)) for number in ids)
 
 
 def overview_context(request: PageRequest, detail: JobDetail) -> dict[str, Any]:

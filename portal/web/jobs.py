@@ -135,9 +135,7 @@ def _listed(viewer: Viewer, row: JobRow, hours: DeviceHours, pace: Pace | None) 
         row=row,
         url=job_url(row.id),
         clone_url=f"{address('submit')}?clone={row.id}",
-        shape=_("opportunistic")
-        if row.is_opportunistic
-        else _("priority %(priority)s") % {"priority": row.priority},
+        shape=_("opportunistic") if row.is_opportunistic else _priority(row.priority),
         summary=end_in_words(row),
         pace=pace,
         held_for=hours_in_words(hours) if row.is_over else "",
@@ -148,6 +146,14 @@ def _listed(viewer: Viewer, row: JobRow, hours: DeviceHours, pace: Pace | None) 
     )
 
 
+def _priority(priority: int) -> str:
+    """Return a priority other than the usual one as text."""
+    return (
+        "" if priority == USUAL_PRIORITY else _("priority %(priority)s") % {"priority": priority}
+    )
+
+
+USUAL_PRIORITY: Final = 10
 MOST_PEOPLE: Final = 200
 LONGEST_REASON: Final = 500
 SAMPLE: Final = "./tessera submit -f --vc {vc} --name hello -- sh -c 'seq 5; sleep 2; echo done'"

@@ -1,7 +1,7 @@
 """People: users of the cluster with their rights, and members of tenants with roles and limits."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from django import forms
 from django.contrib import messages
@@ -48,6 +48,9 @@ ROLES = [
     (Role.MEMBER.value, gettext_lazy("member: submits jobs, manages own jobs")),
     (Role.LEAD.value, gettext_lazy("lead: manages members, limits and all jobs")),
 ]
+
+
+MOST_OFFERED: Final = 500
 
 
 class PersonForm(forms.Form):
@@ -181,7 +184,11 @@ class MemberForm(forms.Form):
 class AddMemberForm(MemberForm):
     """A person to add as a member."""
 
-    username = forms.CharField(label=gettext_lazy("Username"), max_length=64)
+    username = forms.CharField(
+        label=gettext_lazy("Username"),
+        max_length=64,
+        widget=forms.TextInput(attrs={"list": "known-people", "autocomplete": "off"}),
+    )
 
 
 class EditMemberForm(MemberForm):
@@ -232,7 +239,14 @@ def add(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
             )
             return redirect("tenant", tenant_id)
     can_make_people = asked.viewer.can(Permission.MANAGE_USERS)
-    context = {"tenant": tenant, "form": form, "can_make_people": can_make_people}
+    there = {member.user_id for member in members_for(asked.viewer, tenant_id=tenant_id)}
+    offered = users_for(asked.viewer).filter(is_active=True).exclude(pk__in=there)
+    context = {
+        "tenant": tenant,
+        "form": form,
+        "can_make_people": can_make_people,
+        "people": offered.values_list("username", flat=True)[:MOST_OFFERED],
+    }
     return asked.render("tenants/member_add.html", context, status=status_of(form))
 
 

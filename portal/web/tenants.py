@@ -20,7 +20,7 @@ from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.clusters.queries.cluster import VcUse
 from scheduling.clusters.queries.cluster import vc_uses as uses_for
 from scheduling.notices.queries import budget_of
-from scheduling.notices.services.quotas import set_budget
+from scheduling.notices.services.quotas import gpu_hours_since, month_start, set_budget
 from scheduling.usage.queries.device_hours import (
     NO_USE,
     Use,
@@ -205,7 +205,7 @@ def tenant_context(asked: PageRequest, tenant_id: int) -> dict[str, Any]:
         "members": members,
         "tokens": tokens_in_tenant(viewer, tenant_id, now=asked.now),
         "uses": vc_uses(vcs, tenants_in_order(viewer)),
-        "stats": _stats(members, vcs, use),
+        "stats": (*_stats(members, vcs, use), *_budget(asked, tenant_id)),
         "roles": [role.value for role in Role],
         "shows_slots": any(row.use.hours.slot for row in members) or bool(use.hours.slot),
         "can_manage_members": viewer.can(Permission.MANAGE_MEMBERS, tenant_id),
@@ -290,6 +290,23 @@ def _stats(members: Sequence[MemberRow], vcs: Sequence[VcUse], use: Use) -> tupl
         )
     )
     return tuple(tiles)
+
+
+def _budget(asked: PageRequest, tenant_id: int) -> tuple[Stat, ...]:
+    """Return the tile of the tenant's budget; none without a budget."""
+    hours = budget_of(asked.viewer, tenant_id)
+    if hours is None:
+        return ()
+    used = gpu_hours_since(month_start(asked.now), now=asked.now, tenant_ids={tenant_id})
+    spent = used.get(tenant_id, 0.0)
+    tile = Stat(
+        label=_("Budget left"),
+        value=words.gpu_hours(max(hours - spent, 0.0)),
+        unit=_("of %(hours)s GPU-hours") % {"hours": words.gpu_hours(hours)},
+        context=_("%(hours)s used this month") % {"hours": words.gpu_hours(spent)},
+        tone="bad" if spent >= hours else "",
+    )
+    return (tile,)
 
 
 def _initial(asked: PageRequest, found: Tenant) -> dict[str, Any]:

@@ -129,18 +129,20 @@ class Client:
         """Plan a job without submitting it: whether and where it would run."""
         return Plan.from_body(self._send_spec("jobs/plan/", spec, {}))
 
-    def upload(self, name: str, content: bytes) -> str:
+    def upload(self, name: str, content: bytes, *, tenant: str = "") -> str:
         """Store an archive of source code for jobs: ``source: {archive: ...}``.
 
         Args:
             name: display name of the archive.
             content: a tar.gz file.
+            tenant: name of the tenant; needed by people of several tenants.
 
         Returns:
             Its SHA-256.
         """
         headers = {"Content-Type": "application/gzip"}
-        options: dict[str, Any] = {"params": {"name": name}, "content": content}
+        asked = {"name": name, **({"tenant": tenant} if tenant else {})}
+        options: dict[str, Any] = {"params": asked, "content": content}
         stored = self._request("POST", "archives/", repeat=True, headers=headers, **options)
         return str(stored["sha256"])
 

@@ -392,11 +392,11 @@ REASONS: Final[Mapping[str, Template]] = {
     ),
     # Devices in use by others.
     "guarantee-apart": fixed(
-        "Virtual cluster %(vc)s is guaranteed %(quota)s; %(free)s of their %(total)s are free, "
+        "Virtual cluster %(vc)s is guaranteed %(quota)s; %(free)s of its %(total)s are free, "
         "but not together as %(request)s on level %(level)s."
     ),
     "guarantee-in-use": fixed(
-        "Virtual cluster %(vc)s is guaranteed %(quota)s; %(used)s of their %(total)s are in use, "
+        "Virtual cluster %(vc)s is guaranteed %(quota)s; %(used)s of its %(total)s are in use, "
         "and it needs %(request)s."
     ),
     "idle-apart": counted(

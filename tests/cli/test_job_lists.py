@@ -109,12 +109,15 @@ def test_upload_packs_the_named_scripts_and_submits_the_archive(
     spec.write_text("name: d\nvirtual_cluster: v\nroles: {worker: {command: python3 digits.py}}\n")
     (tmp_path / "digits.py").write_text("print(1)\n")
     (tmp_path / "other.py").write_text("print(2)\n")
+    clusters = [{"id": 1, "name": "v", "tenant": "vision", "policy": "fifo", "cells": []}]
+    portal.answer("GET", "virtual-clusters/", {"results": clusters, "next_cursor": None})
     portal.answer("POST", "archives/", {"sha256": "a" * 64}, status=201)
     portal.answer("POST", "jobs/", job, status=201)
 
     assert tessera("submit", str(spec), "--upload").status == 0
 
-    assert portal.asked[1].json["source"] == {"archive": "a" * 64}
+    assert portal.asked[-2].path.endswith("?name=digits.tar.gz&tenant=vision")
+    assert portal.asked[-1].json["source"] == {"archive": "a" * 64}
 
 
 def test_an_upload_is_repeatable_and_takes_no_links_and_no_other_directories(

@@ -10,11 +10,11 @@ import typer
 from rich.console import Group
 from rich.live import Live
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from tessera.cli.job_details import harmless
 from tessera.cli.output import (
+    LONGEST_LINE,
     AsJson,
     Utc,
     moment,
@@ -31,7 +31,10 @@ from tessera.ranges import units
 from tessera.results import Job
 
 COLUMNS: Final = ("ID", "NAME", "STATE", "VC", "USER", "DEV", "START", "RUN", "REASON")
-SHORTENED: Final = ("NAME", "REASON")
+LONGEST_NAME: Final = 24
+OTHER_COLUMNS: Final = 96
+"""Width of the columns other than REASON on a terminal, about."""
+LEAST_REASON: Final = 24
 LEAST_SECONDS: Final = 1.0
 GROUPS: Final = ("tenant", "virtual_cluster", "person", "job", "day")
 Limit = Annotated[int, typer.Option("--limit", min=1, help="Maximum number of jobs.")]
@@ -67,9 +70,9 @@ def ps(
         return
     print_table(
         COLUMNS,
-        _rows(found, datetime.now(tz=UTC), utc=utc),
+        _rows(found, datetime.now(tz=UTC), width=_width(), utc=utc),
         empty="No jobs. Submit one: tessera submit --vc NAME -- echo hello",
-        shortened=SHORTENED,
+        folded=False,
     )
 
 
@@ -94,6 +97,8 @@ def top(
             print_json(_read(client, wanted, limit))
             return
         console = out()
+        if not console.is_terminal:
+            console.width = LONGEST_LINE
         if once or not console.is_terminal:
             console.print(_screen(_read(client, wanted, limit), utc=utc))
             return
@@ -168,7 +173,7 @@ def _screen(found: Mapping[str, Any], *, utc: bool) -> Group:
         map(_cluster_row, found["virtual_clusters"]),
         numbers=("USED", "GUARANTEED", "WAITING"),
     )
-    listed: Table = table_of(COLUMNS, _rows(jobs, now, utc=utc), shortened=SHORTENED)
+    listed = table_of(COLUMNS, _rows(jobs, now, width=_width(), utc=utc), folded=False)
     return Group(
         Text(f"{shown(now, utc=utc):%H:%M:%S %Z}  {summary}"), Text(), clusters, Text(), listed
     )
@@ -184,20 +189,34 @@ def _cluster_row(body: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _rows(jobs: Iterable[Job], now: datetime, *, utc: bool) -> Iterable[tuple[str, ...]]:
+def _width() -> int | None:
+    """Return the width of the terminal; None for other outputs, which get whole texts."""
+    console = out()
+    return console.width if console.is_terminal else None
+
+
+def _short(text: str, most: int | None) -> str:
+    text = harmless(text)
+    return escape(text if most is None or len(text) <= most else f"{text[: most - 1]}…")
+
+
+def _rows(
+    jobs: Iterable[Job], now: datetime, *, width: int | None, utc: bool
+) -> Iterable[tuple[str, ...]]:
+    longest = None if width is None else max(LEAST_REASON, width - OTHER_COLUMNS)
     for job in jobs:
         body = job.body
         reason = body.get("reason") or {}
         yield (
             str(job.id),
-            escape(harmless(job.name)),
+            _short(job.name, None if width is None else LONGEST_NAME),
             state_text("held" if body.get("held") and job.state == "queued" else job.state),
             escape(job.virtual_cluster),
             escape(job.user),
             str(body.get("devices") or ""),
             _start(body, now, utc=utc),
             _run_time(body, now),
-            escape(harmless(str(reason.get("text") or ""))),
+            _short(str(reason.get("text") or ""), longest),
         )
 
 

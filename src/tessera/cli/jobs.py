@@ -125,9 +125,10 @@ def submit(
     session: Session = context.obj
     with session.client() as client:
         wanted = spec_of(words or (), inline, is_command=_DASHES in context.meta)
+        wanted = with_virtual_cluster(wanted, client)
         if upload:
             wanted = with_upload(wanted, words or (), client)
-        job = client.submit(with_virtual_cluster(wanted, client))
+        job = client.submit(wanted)
         say_warnings(job.warnings)
         if not as_json:
             say_submitted(job)

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
@@ -77,6 +78,13 @@ def add(
         out().print(f"node {node.id} {escape(node.name)}: {state_text(node.state)}")
 
 
+def _free(body: Mapping[str, Any]) -> str:
+    """Return the number of healthy devices without a job, or an empty text if unknown."""
+    if "healthy" not in body or "in_use" not in body:
+        return ""
+    return str(max(0, int(body["healthy"]) - int(body["in_use"])))
+
+
 @app.command("list")
 def list_nodes(context: typer.Context, *, as_json: AsJson = False) -> None:
     """List nodes with state, isolation level and address."""
@@ -87,12 +95,26 @@ def list_nodes(context: typer.Context, *, as_json: AsJson = False) -> None:
         print_json([dict(node.body) for node in found])
         return
     print_table(
-        ("ID", "NAME", "STATE", "ISOLATION", "TENANT", "ADDRESS", "REASON"),
+        (
+            "ID",
+            "NAME",
+            "STATE",
+            "TYPE",
+            "DEVICES",
+            "FREE",
+            "ISOLATION",
+            "TENANT",
+            "ADDRESS",
+            "REASON",
+        ),
         (
             (
                 str(node.id),
                 escape(node.name),
                 state_text(node.state),
+                escape(str(node.body.get("device_type") or "")),
+                str(node.body.get("devices", "")),
+                _free(node.body),
                 escape(node.isolation_level),
                 escape(node.owner),
                 escape(f"{node.host}:{node.port}" if node.host else ""),

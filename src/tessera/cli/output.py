@@ -50,7 +50,7 @@ def print_table(
     rows: Iterable[Sequence[str]],
     *,
     empty: str,
-    shortened: Sequence[str] = (),
+    folded: bool = True,
     numbers: Sequence[str] = (),
 ) -> None:
     """Print a table, or a sentence with the next action if there are no rows.
@@ -59,14 +59,13 @@ def print_table(
         columns: heads of the columns.
         rows: cells with markup.
         empty: the sentence.
-        shortened: columns that a terminal cuts with an ellipsis instead of folding. Elsewhere,
-            lines are as long as their cells.
+        folded: False writes each row on one line; outside a terminal it is as long as its cells.
         numbers: columns to align at the right, besides ID.
     """
     console = out()
-    if shortened and not console.is_terminal:
+    if not folded and not console.is_terminal:
         console.width = LONGEST_LINE
-    table = table_of(columns, rows, shortened=shortened, numbers=numbers)
+    table = table_of(columns, rows, folded=folded, numbers=numbers)
     if table.row_count:
         console.print(table)
     else:
@@ -77,19 +76,17 @@ def table_of(
     columns: Sequence[str],
     rows: Iterable[Sequence[str]],
     *,
-    shortened: Sequence[str] = (),
+    folded: bool = True,
     numbers: Sequence[str] = (),
 ) -> Table:
     """Return a table as ``print_table`` prints it."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
-        is_short = column in shortened
         table.add_column(
             column,
             justify="right" if column in {"ID", "DEV", *numbers} else "left",
-            overflow="ellipsis" if is_short else "fold",
-            no_wrap=is_short,
-            min_width=12 if is_short else None,
+            overflow="fold" if folded else "ellipsis",
+            no_wrap=not folded,
         )
     for row in rows:
         table.add_row(*row)

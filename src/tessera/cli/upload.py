@@ -36,7 +36,9 @@ def with_upload(spec: Spec, words: Sequence[str], client: Client) -> Spec:
     scripts = scripts_of(roles, path.parent)
     if not scripts:
         raise UsageError(f"no command in {path} names a file of {path.parent}")
-    stored = client.upload(f"{path.stem}.tar.gz", packed(scripts))
+    named = str(document.get("virtual_cluster", ""))
+    tenant = next((vc.tenant for vc in client.virtual_clusters() if vc.name == named), "")
+    stored = client.upload(f"{path.stem}.tar.gz", packed(scripts), tenant=tenant)
     return {**document, "source": {"archive": stored}}
 
 

@@ -14,6 +14,7 @@ from portal.web.components.states import JOB_STATES
 from portal.web.frame import Frame, set_frame
 from scheduling.rounds.queries import RoundTick
 from tenants.models import User
+from tests.factories.tenants import make_user
 
 ROOT = Path(__file__).resolve().parents[3]
 REPORTS = ROOT / "templates" / "reports"
@@ -199,3 +200,17 @@ def test_a_form_without_a_token_is_answered_in_words() -> None:
 
     assert response.status_code == 403
     assert b"Form expired" in response.content
+
+
+@pytest.mark.django_db
+def test_a_page_that_does_not_exist_keeps_the_frame_for_people(client: Client) -> None:
+    make_user("alice")
+
+    stranger = client.get("/no-such-page/")
+    client.force_login(User.objects.get(username="alice"))
+    found = client.get("/no-such-page/")
+
+    assert found.status_code == stranger.status_code == 404
+    assert "<nav" in found.content.decode()
+    assert "Page not found" in found.content.decode()
+    assert "<nav" not in stranger.content.decode()
