@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scheduling.core.cells import ClusterSpec
-from scheduling.core.jobspec import Demand, JobClass
+from scheduling.core.jobspec import NO_REQUIREMENTS, Demand, JobClass, Requirements
 from scheduling.core.policy_interface import NO_FACTS, PLAIN_TERMS, Facts, GridTable, Terms
 from scheduling.core.reasons import Reason
 from scheduling.core.sharing.hosts import GuestNeed, Host
@@ -205,6 +205,7 @@ class NodeFacts:
         owner: tenant that owns it until an admin resets it, or None.
         tenants: tenants whose jobs it accepts; empty for all.
         has_rdma: whether containers can get InfiniBand devices.
+        gpus: versions of its GPU driver, and memory of its smallest GPU.
     """
 
     name: str
@@ -217,6 +218,7 @@ class NodeFacts:
     owner: int | None = None
     tenants: frozenset[int] = frozenset()
     has_rdma: bool = False
+    gpus: Requirements = NO_REQUIREMENTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

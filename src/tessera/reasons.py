@@ -161,6 +161,14 @@ class ReasonCode(StrEnum):
         "later; or ask an admin",
         "Its container requests InfiniBand devices, and no node with room has them.",
     )
+    GPU_REQUIREMENT = _Row(
+        "gpu-requirement-unmet",
+        "ReqNodeNotAvail",
+        "",
+        "later; or ask an admin",
+        "It requires another GPU driver, another version of CUDA or more memory per device than "
+        "the nodes with room have.",
+    )
     NODE_NOT_ISOLATED = _Row(
         "node-not-isolated",
         "ReqNodeNotAvail",
@@ -332,6 +340,18 @@ REASONS: Final[Mapping[str, Template]] = {
     ),
     # Unsuitable nodes.
     "no-container-engine": fixed("It needs an image, and no node has a container engine."),
+    "driver-too-low": fixed(
+        "It requires GPU driver %(least)s or newer; the newest driver of a node is %(most)s."
+    ),
+    "cuda-too-low": fixed(
+        "It requires CUDA %(least)s or newer; the drivers of the nodes support at most CUDA "
+        "%(most)s."
+    ),
+    "device-memory-too-low": fixed(
+        "It requires devices with %(least)g GiB of memory; the nodes have at most %(most)g GiB in "
+        "each device."
+    ),
+    "no-gpu-facts": fixed("It has requirements on GPUs (%(name)s), and no node reports a value."),
     "no-rdma": fixed("Its container requests InfiniBand devices, and no node with room has them."),
     "needs-own-node": fixed(
         "Its container uses the IPC namespace of the node, which needs a node that is dedicated "

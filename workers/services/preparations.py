@@ -6,6 +6,7 @@ from pathlib import Path
 
 from scheduling.clusters.models import Node
 from scheduling.clusters.queries.node_isolation import hidden_from_jobs, visible_to
+from scheduling.clusters.services.registry_logins import registry_of, sealed_logins
 from scheduling.common.storages import is_mounted_by_engine, storage_rules
 from scheduling.core.jobspec import (
     ArchiveSource,
@@ -14,6 +15,7 @@ from scheduling.core.jobspec import (
     Ipc,
     JobSpec,
     RoleSpec,
+    demand,
 )
 from scheduling.core.storages import StorageRule
 from scheduling.jobs.models import Job
@@ -84,6 +86,8 @@ class Preparations:
         self._sealed = (
             read_sealed_secrets({a.job_id for a in attempts.values()}) if attempts else {}
         )
+        images = {a.job.tenant_id for a in attempts.values() if _has_image(self._gangs[a.pk].spec)}
+        self._logins = sealed_logins(images) if images else {}
         self._saved = last_saved(attempts.values())
         self._storages = {rule.name: rule for rule in storage_rules()} if members else {}
         self._places = guest_places(members)
@@ -111,7 +115,9 @@ class Preparations:
             name: unseal(sealed)
             for name, sealed in self._sealed.get((job.pk, member.role), {}).items()
         }
-        login = secrets.pop(role.image_secret, "") if role.image_secret else ""
+        login = (
+            secrets.pop(role.image_secret, "") if role.image_secret else self._login_of(job, role)
+        )
         container = None
         if has_container:
             settings = role.container
@@ -159,7 +165,7 @@ class Preparations:
         ports = [port for numbers in me.ports.values() for port in numbers]
         if me.node_rank == gang.master.node_rank and network != OWN_NETWORK:
             ports.insert(0, gang.port)
-        cpus, memory = self._share(member, role)
+        cpus, memory = self._share(member, role, spec)
         places = self._places.get(member.pk, [])
         if any(place.mode == SLOT for place in places):  # it uses memory of the node
             memory = sum(place.most for place in places)
@@ -232,6 +238,16 @@ class Preparations:
             found[name] = rule
         return found
 
+    def _login_of(self, job: Job, role: RoleSpec) -> str:
+        """Return the login of the job's tenant at the registry of its image; empty if none.
+
+        Raises:
+            UnreadableSecretError: its password cannot be decrypted.
+        """
+        host, _ = registry_of(role.image or "")
+        username, sealed = self._logins.get((job.tenant_id, host), ("", b""))
+        return f"{username}:{unseal(sealed)}" if sealed else ""
+
     def _container(
         self, member: Member, role: RoleSpec, login: str, settings: ContainerSettings
     ) -> Container:
@@ -283,15 +299,30 @@ class Preparations:
                 raise DeviceGoneError(number)
         return [gpus[number] for number in member.devices if number in gpus]
 
-    def _share(self, member: Member, role: RoleSpec) -> tuple[float, int]:
-        """Return CPUs and memory: as requested by the role, or the share of its devices."""
+    def _share(self, member: Member, role: RoleSpec, spec: JobSpec) -> tuple[float, int]:
+        """Return CPUs and memory: as requested by the role, or the share of its devices.
+
+        An instance shares the CPUs and the memory of its devices with its companions.
+        """
+        if not role.devices:
+            return float(role.cpus or 0.0), int(role.memory or 0)
+        guests = demand(spec).guests_of(member.node_rank)
         shares = self._shares.get(member.node_id, {})
         mine = [shares[index] for index in member.devices if index in shares]
         # An instance with fewer devices than requested gets CPUs and memory in proportion.
         part = len(member.devices) / role.devices
-        cpus = role.cpus * part if role.cpus is not None else sum(cpus for cpus, _ in mine)
-        memory = role.memory * part if role.memory is not None else sum(size for _, size in mine)
+        cpus = role.cpus * part if role.cpus is not None else _rest(mine, 0, guests[0])
+        memory = role.memory * part if role.memory is not None else _rest(mine, 1, guests[1])
         return float(cpus), int(memory)
+
+
+def _rest(shares: Sequence[tuple[float, int]], kind: int, guests: float) -> float:
+    """Return the share that companions leave; 0 where the node declares none."""
+    return max(sum(share[kind] for share in shares) - guests, 0)
+
+
+def _has_image(spec: JobSpec) -> bool:
+    return any(role.image for role in spec.roles.values())
 
 
 def _checkpoint_directory(spec: JobSpec, rules: Mapping[str, StorageRule]) -> str:

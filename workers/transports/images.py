@@ -31,6 +31,7 @@ import docker
 import docker.errors
 import docker.utils
 
+from scheduling.clusters.services.registry_logins import registry_of
 from tessera import protocol
 from workers.transports.base import Container, PrepareError
 
@@ -46,7 +47,6 @@ EVERYBODY: Final = ""
 
 _IMAGE_ID: Final = re.compile(r"sha256:[0-9a-f]+|[0-9a-f]{64}", re.IGNORECASE)
 
-DOCKER_HUB: Final = "docker.io"
 TELL_EVERY_SECONDS: Final = 2.0
 _COMPLETE: Final = ("Pull complete", "Already exists")
 _DOWNLOADED: Final = ("Download complete", "Extracting", *_COMPLETE)
@@ -151,9 +151,7 @@ def mirrored(image: str, mirrors: Mapping[str, str]) -> str:
         image: name of the image; without a host, it is of Docker Hub.
         mirrors: host and path of the mirror by host of the registry.
     """
-    host, separator, rest = image.partition("/")
-    if not separator or not ("." in host or ":" in host or host == "localhost"):
-        host, rest = DOCKER_HUB, image if separator else f"library/{image}"
+    host, rest = registry_of(image)
     return f"{mirrors[host]}/{rest}" if host in mirrors else ""
 
 

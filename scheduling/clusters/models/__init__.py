@@ -1,6 +1,13 @@
 """Rows of nodes, topology and virtual clusters."""
 
-from scheduling.clusters.models.nodes import Device, Node, NodeTenancy, Storage, Topology
+from scheduling.clusters.models.nodes import (
+    Device,
+    Node,
+    NodeTenancy,
+    RegistryLogin,
+    Storage,
+    Topology,
+)
 from scheduling.clusters.models.virtual_clusters import (
     VC_COLUMNS,
     ClusterRules,
@@ -22,6 +29,7 @@ __all__ = [
     "NodeTenancy",
     "PinnedCell",
     "PriorityClass",
+    "RegistryLogin",
     "Storage",
     "Topology",
     "VcLimit",

@@ -6,6 +6,7 @@ from django.db.models import Q
 
 from scheduling.enums import NodeState, one_of
 from tenants.models import Tenant
+from tenants.roles import Permission
 from tenants.tenancy import TenantManager
 from tessera import job_networks
 from tessera.isolation import CONTAINER, LEVELS
@@ -33,9 +34,10 @@ class Node(models.Model):
     network of plain jobs of one instance; if it is empty, the configuration file of the node
     applies. ``plain_network`` and ``container_network`` are the networks of such jobs and
     containers; they are empty if unknown. ``has_rdma`` is true if its containers can get
-    InfiniBand devices. ``data_interface`` names the network interface for traffic between the
-    members of a gang; if it is empty, the fastest common one is used. ``storages``
-    has the last probe of each source of a storage, by source.
+    InfiniBand devices. ``driver_version``, ``cuda_version`` and ``gpu_memory_bytes`` (of the
+    smallest GPU) are facts of the last probe, empty or 0 if unknown. ``data_interface`` names the
+    network interface for traffic between the members of a gang; if it is empty, the fastest
+    common one is used. ``storages`` has the last probe of each source of a storage, by source.
     """
 
     name = models.CharField(max_length=63)
@@ -55,6 +57,9 @@ class Node(models.Model):
     inventory = models.JSONField(default=dict, blank=True)
     has_docker = models.BooleanField(default=False)
     has_rdma = models.BooleanField(default=False)
+    driver_version = models.CharField(max_length=128, blank=True, default="")
+    cuda_version = models.CharField(max_length=32, blank=True, default="")
+    gpu_memory_bytes = models.BigIntegerField(default=0)
     data_interface = models.CharField(max_length=15, blank=True, default="")
     isolation = models.JSONField(default=list, blank=True)
     enforces_limits = models.BooleanField(null=True)
@@ -142,6 +147,33 @@ class Storage(models.Model):
         return self.name
 
 
+class RegistryLogin(models.Model):
+    """The login of a tenant at an image registry, for pulls of its jobs' images.
+
+    ``sealed`` is the encrypted password, which nothing returns. A job that names a login of its
+    own (``image_secret``) uses that instead.
+    """
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="registry_logins")
+    registry = models.CharField(max_length=255)
+    username = models.CharField(max_length=255)
+    sealed = models.BinaryField()
+    changed_at = models.DateTimeField()
+
+    objects = TenantManager("tenant_id", Permission.MANAGE_HOOKS)
+
+    class Meta:
+        ordering = ["tenant_id", "registry"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "registry"], name="registry_login_one_per_registry"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.registry} of tenant {self.tenant_id}"
+
+
 class NodeTenancy(models.Model):
     """The ownership of a node by one tenant, from ``taken_at`` until an admin resets it.
 
@@ -178,9 +210,10 @@ class Device(models.Model):
     ``uuid`` identifies a GPU and never changes in a row. ``index`` is the number of its leaf on
     the node, and ``address`` the address of the leaf in the topology. ``driver_index``,
     ``pci_address``, ``serial``, ``model`` (the reported type) and ``sharing_modes`` are facts of
-    the last probe that found it. ``disabled_reason`` is set by an admin, and ``fault`` by the last
-    probe; ``set_health`` derives ``healthy`` and ``health_reason`` from both. The row of a device
-    that has left the topology remains as history (``retired_at``).
+    the last probe that found it. ``disabled_reason`` is set by an admin, until ``disabled_until``
+    or without end, and ``fault`` by the last probe; ``set_health`` derives ``healthy`` and
+    ``health_reason`` from both. The row of a device that has left the topology remains as history
+    (``retired_at``).
     """
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="devices")
@@ -197,6 +230,7 @@ class Device(models.Model):
     healthy = models.BooleanField(default=True)
     health_reason = models.CharField(max_length=500, blank=True)
     disabled_reason = models.CharField(max_length=500, blank=True, default="")
+    disabled_until = models.DateTimeField(null=True)
     fault = models.CharField(max_length=500, blank=True, default="")
     cpus = models.FloatField(default=0)
     memory_bytes = models.BigIntegerField(default=0)

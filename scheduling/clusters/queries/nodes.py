@@ -120,11 +120,21 @@ class NodeRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceMark:
+    """The quarantine of a device by an admin; ``until`` is None until somebody ends it."""
+
+    device: int
+    reason: str
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDetail:
     """All data of a node's page.
 
     Attributes:
         gpus: identities of its GPUs; empty for viewers who may not manage nodes.
+        marks: quarantines of its devices by admins.
         conditions: conditions of its GPUs and their driver at the last probe.
         inventory: the last inventory; empty for viewers who may not manage nodes, as are the host
             key and reasons with addresses.
@@ -141,6 +151,7 @@ class NodeDetail:
     driver: str
     cuda: str
     gpus: tuple[GpuRow, ...]
+    marks: tuple[DeviceMark, ...]
     conditions: tuple[ConditionRow, ...]
     inventory: Mapping[str, Any]
     warnings: tuple[str, ...]
@@ -212,6 +223,13 @@ def node_detail(viewer: Viewer, node_id: int) -> NodeDetail:
         driver=str(found.get("driver", "")),
         cuda=str(found.get("cuda", "")),
         gpus=gpu_rows(devices) if may else (),
+        marks=tuple(
+            DeviceMark(
+                device=device.index, reason=device.disabled_reason, until=device.disabled_until
+            )
+            for device in devices
+            if device.disabled_reason
+        ),
         conditions=_conditions(found, devices, may_manage=may),
         inventory=found if may else {},
         warnings=tuple(str(warning) for warning in found.get("warnings", ())) if may else (),

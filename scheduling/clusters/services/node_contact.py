@@ -9,7 +9,7 @@ from django.db import transaction
 from scheduling.clusters.models import Node
 from scheduling.clusters.models.nodes import PLAIN_LEVELS
 from scheduling.clusters.services.inventory import apply_inventory
-from scheduling.clusters.services.node_holds import cordon_by_conditions
+from scheduling.clusters.services.node_holds import cordon_by_conditions, end_expired_marks
 from scheduling.clusters.services.node_rows import DRIVER_HANGS, driver_hangs, state_of
 from scheduling.common.on_commit import node_has_changed, request_round_on_commit
 from scheduling.core.lifecycle import JobEventKind, JobState
@@ -89,6 +89,7 @@ def record_probe(
     node = Node.objects.get(pk=node_id)
     Node.objects.filter(pk=node_id).update(probed_at=now, last_contact_at=now)
     _follow_driver(node, inventory, now)
+    end_expired_marks(node_id=node_id, now=now)
     if node.inventory == dict(inventory):
         return
     found = Inventory.from_json(inventory)
@@ -103,12 +104,21 @@ def record_probe(
         plain_network=plain_network(found, node.job_network),
         container_network=container_network(found),
         has_rdma=bool(found.infiniband),
+        driver_version=found.driver,
+        cuda_version=found.cuda,
+        gpu_memory_bytes=least_gpu_memory(inventory),
         enforces_limits=bool(found.cgroups)
         and not (found.devices and all(device.declared for device in found.devices)),
     )
     cordon_by_conditions(node_id=node_id, conditions=found.conditions, now=now)
     node_has_changed(node_id)
     request_round_on_commit("probe")
+
+
+def least_gpu_memory(inventory: Mapping[str, Any]) -> int:
+    """Return the bytes of memory of the smallest GPU in an inventory; 0 if one is unknown."""
+    gpus = [device for device in inventory.get("devices", ()) if not device.get("declared")]
+    return min((int(device.get("memory_bytes") or 0) for device in gpus), default=0)
 
 
 def _follow_driver(node: Node, inventory: Mapping[str, Any], now: datetime) -> None:

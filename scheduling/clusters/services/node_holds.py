@@ -1,7 +1,7 @@
 """Cordon and drain of nodes, declaration of dead nodes, and disabling of single devices."""
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.db import transaction
@@ -23,13 +23,15 @@ from scheduling.runs.services.attempts import mark_lost
 from scheduling.runs.services.stopping import preempt_job
 from scheduling.runs.services.tallies import tallies_written_last
 from tenants.audit import Actor, record
-from tenants.errors import ConflictError, InvalidError, NotFoundError
+from tenants.errors import ConflictError, FieldError, InvalidError, NotFoundError
 from tenants.viewers import Viewer
 from tessera.hardware import CORDON, DEFAULT_ACTIONS, Condition
 
 DRAIN_RULE: Final = "Its node is drained"
 _DRAINED: Final = Actor.system("drain")
 _CONDITIONS: Final = Actor.system("conditions")
+_EXPIRY: Final = Actor.system("quarantine-end")
+MOST_MARK_HOURS: Final = 366 * 24
 
 
 @transaction.atomic
@@ -263,15 +265,25 @@ def set_device_health(
     index: int,
     healthy: bool,
     reason: str = "",
+    hours: float | None = None,
     now: datetime,
 ) -> Device:
-    """Disable or enable one device; a job on it continues.
+    """Quarantine one device, or return it to service; a job on it continues.
 
-    An enabled device that has a fault remains unhealthy.
+    A device in service that has a fault remains unhealthy.
+
+    Args:
+        viewer: a node manager.
+        node_id: ID of the node.
+        index: number of the device on the node.
+        healthy: whether to return it to service.
+        reason: reason of the quarantine.
+        hours: duration of the quarantine; None until somebody ends it.
+        now: the current time.
 
     Raises:
         NotFoundError: the device is unknown.
-        InvalidError: an unhealthy device needs a reason.
+        InvalidError: a quarantine has no reason, or its duration is out of range.
     """
     node = node_to_edit(viewer, node_id)
     device = node.devices.filter(index=index, retired_at=None).first()
@@ -280,17 +292,51 @@ def set_device_health(
             sentence("no-such-device", name=node.name, index=index), field="index", value=index
         )
     if not healthy:
-        InvalidError.raise_if(reason_errors(reason))
-    before = {"healthy": device.healthy, "reason": device.health_reason}
-    device.disabled_reason = "" if healthy else reason.strip()
-    device.set_health()
-    after = {"healthy": device.healthy, "reason": device.health_reason}
-    if before != after:
-        device.save(update_fields=["disabled_reason", "healthy", "health_reason"])
-        record(actor=viewer, action="device.health", obj=device, before=before, after=after)
-        node_has_changed(node.pk)
-        request_round_on_commit("device")
+        InvalidError.raise_if([*reason_errors(reason), *_duration_errors(hours)])
+    until = None if healthy or hours is None else now + timedelta(hours=hours)
+    _mark(device, "" if healthy else reason.strip(), until, actor=viewer)
     return device
+
+
+def end_expired_marks(*, node_id: int, now: datetime) -> None:
+    """Return the devices of a node to service whose quarantine has expired."""
+    expired = Device.objects.filter(node_id=node_id, disabled_until__lte=now, retired_at=None)
+    for device in expired:
+        _mark(device, "", None, actor=_EXPIRY)
+
+
+def _duration_errors(hours: float | None) -> list[FieldError]:
+    if hours is None or 0 < hours <= MOST_MARK_HOURS:
+        return []
+    return [
+        FieldError(
+            field="hours",
+            value=hours,
+            message=sentence("not-duration-of-mark"),
+            remedy=sentence("write-duration-of-mark", most=MOST_MARK_HOURS),
+        )
+    ]
+
+
+def _mark(device: Device, reason: str, until: datetime | None, *, actor: Viewer | Actor) -> None:
+    before = _health(device)
+    device.disabled_reason, device.disabled_until = reason, until
+    device.set_health()
+    after = _health(device)
+    if before == after:
+        return
+    columns = ["disabled_reason", "disabled_until", "healthy", "health_reason"]
+    device.save(update_fields=columns)
+    record(actor=actor, action="device.health", obj=device, before=before, after=after)
+    node_has_changed(device.node_id)
+    request_round_on_commit("device")
+
+
+def _health(device: Device) -> dict[str, object]:
+    found: dict[str, object] = {"healthy": device.healthy, "reason": device.health_reason}
+    if device.disabled_until is not None:
+        found["until"] = device.disabled_until.isoformat()
+    return found
 
 
 def _hold(

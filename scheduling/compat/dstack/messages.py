@@ -50,7 +50,6 @@ TABLE: Final = Messages(
         "dstack-write-gpu": fixed(
             "Write A100:80GB:8, a count, or an object with name, count and memory."
         ),
-        "dstack-gpu-memory": fixed("Devices are selected by type, not by memory."),
         "dstack-gpu-range": fixed("is a range; the job gets the minimum of %(devices)s."),
         "dstack-not-gpus": fixed("is not a valid GPU specification."),
         "dstack-cpu-arch": fixed("Nodes are not selected by CPU architecture."),

@@ -10,11 +10,13 @@ from scheduling.compat.importer import GangNames, Importer, Member, as_variable
 from scheduling.compat.openpai.messages import TABLE, phrase
 from scheduling.compat.openpai.prerequisites import read_commands, read_prerequisites
 from scheduling.compat.openpai.roles import (
+    HivedRole,
     RoleContext,
     add_usual_ports,
     declared_labels,
     read_hived,
     read_role,
+    requests_devices,
 )
 from scheduling.compat.reading import ParseReport, Section
 from scheduling.compat.result import Imported, ImportRefusedError
@@ -95,6 +97,10 @@ def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
         prerequisites=read_prerequisites(top),
         deployment=_deployment(top, defaults, role_names),
         hived=hived.roles,
+        has_devices=any(
+            requests_devices(section, hived.roles.get(name, HivedRole()))
+            for name, section in role_sections.items()
+        ),
     )
     where = _virtual_cluster(defaults)
     spec: dict[str, Any] = {

@@ -84,7 +84,8 @@ TABLE: Final = Messages(
             "is %(devices)s; the job reserves %(reserved)s devices (skuNum)."
         ),
         "openpai-no-gpu": fixed(
-            "is 0; the job reserves 1 device, because each role has at least 1."
+            "is 0; the role reserves 1 device. Roles without devices need cpu, memoryMB and a "
+            "gang with GPUs."
         ),
         "openpai-secrets": fixed(
             "The command reads each secret from a file, as one word; no command line shows it."

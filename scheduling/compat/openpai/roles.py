@@ -134,6 +134,14 @@ class RoleContext:
     prerequisites: Prerequisites
     deployment: Mapping[str, tuple[list[str], list[str]]]
     hived: Mapping[str, HivedRole]
+    has_devices: bool
+
+
+def requests_devices(section: Section, hived: HivedRole) -> bool:
+    """Return whether a task role requests GPUs, before it is read."""
+    resources = section.peek("resourcePerInstance")
+    gpus = resources.get("gpu") if isinstance(resources, Mapping) else None
+    return bool(hived.sku_number or gpus)
 
 
 def read_role(section: Section, name: str, context: RoleContext, *, gang: bool) -> dict[str, Any]:
@@ -161,6 +169,10 @@ def read_role(section: Section, name: str, context: RoleContext, *, gang: bool) 
         role["cpus"] = cpus
     if memory := resources.integer("memoryMB", 0, 2**26, required=True):
         role["memory"] = memory * MIB
+    is_companion = gang and context.has_devices and _is_companion(role)
+    if role["devices"] == 0 and not is_companion:
+        report.warn(resources.at("gpu"), phrase("openpai-no-gpu"))
+        role["devices"] = 1
     if ports := _ports(resources.section("ports")):
         role["ports"] = ports
     if completion := _completion(section.section("completion")):
@@ -179,15 +191,18 @@ def read_role(section: Section, name: str, context: RoleContext, *, gang: bool) 
     return {key: value for key, value in role.items() if value is not None}
 
 
+def _is_companion(role: Mapping[str, Any]) -> bool:
+    """Return whether a role without devices can run in the share of other roles."""
+    is_sized = "cpus" in role and "memory" in role
+    return is_sized and "device_types" not in role and "pinned_cell" not in role
+
+
 def _devices(resources: Section, hived: HivedRole) -> int:
     gpus = resources.integer("gpu", 0, 256)
     place, report = resources.at("gpu"), resources.report
     if hived.sku_number and gpus and hived.sku_number != gpus:
         report.warn(place, phrase("openpai-gpus-differ", devices=gpus, reserved=hived.sku_number))
-    devices = hived.sku_number or gpus or 0
-    if devices == 0:
-        report.warn(place, phrase("openpai-no-gpu"))
-    return devices or 1
+    return hived.sku_number or gpus or 0
 
 
 def _ports(section: Section) -> dict[str, int]:

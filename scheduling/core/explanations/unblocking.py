@@ -21,7 +21,7 @@ from scheduling.core.explanations.variants import (
     smaller,
     variants,
 )
-from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
+from scheduling.core.jobspec import JobClass, MemberDemand, Within
 from scheduling.core.messages import english, message
 from scheduling.core.reasons import Reason
 from scheduling.core.round.gang_requests import OPPORTUNISTIC_PRIORITY
@@ -264,7 +264,7 @@ def _shrunk(
         if vc.id != home.id:
             how = message("how-in-cluster", how=how, name=vc.name)
         step = JobChange(kind="smallest", how=how, changes=own)
-        found.append((replace(base, demand=Demand(members=tuple(members))), step))
+        found.append((replace(base, demand=replace(job.demand, members=tuple(members))), step))
     return found
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, Final
 
-from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
+from scheduling.core.jobspec import JobClass, MemberDemand, Within
 from scheduling.core.messages import message, sentence
 from scheduling.core.round.gang_requests import OPPORTUNISTIC_PRIORITY
 from scheduling.core.values import QueuedJob, VcFacts
@@ -119,7 +119,7 @@ def _without_pins(job: QueuedJob) -> tuple[QueuedJob, dict[str, None]]:
     members = job.demand.members
     free = tuple(replace(member, pinned_cell=None) for member in members)
     changes = {f"roles.{m.role}.pinned_cell": None for m in members if m.pinned_cell is not None}
-    return replace(job, demand=Demand(members=free)), changes
+    return replace(job, demand=replace(job.demand, members=free)), changes
 
 
 def _elsewhere(job: QueuedJob, room: OwnerOptions) -> Iterator[tuple[QueuedJob, JobChange]]:
@@ -152,7 +152,7 @@ def _looser(job: QueuedJob) -> Iterator[tuple[QueuedJob, JobChange]]:
     members = tuple(replace(member, within=Within.NODE) for member in job.demand.members)
     levels = Listing(tuple(dict.fromkeys(member.within.value for member in tight)), "and")
     yield (
-        replace(job, demand=Demand(members=members)),
+        replace(job, demand=replace(job.demand, members=members)),
         JobChange(
             kind="level",
             how=message("not-inside", levels=levels),
@@ -187,7 +187,10 @@ def smaller(job: QueuedJob, kind: str, number: int) -> tuple[QueuedJob, JobChang
     else:
         how = message("with-devices", n=number, role=largest.role)
     return (
-        replace(job, demand=Demand(members=(*members[:place], fewer, *members[place + 1 :]))),
+        replace(
+            job,
+            demand=replace(job.demand, members=(*members[:place], fewer, *members[place + 1 :])),
+        ),
         JobChange(
             kind=kind,
             how=how,
@@ -241,7 +244,7 @@ def _other_types(job: QueuedJob, types: Sequence[str]) -> Iterator[tuple[QueuedJ
             continue
         changed = tuple(replace(member, device_types=(device_type,)) for member in members)
         yield (
-            replace(job, demand=Demand(members=changed)),
+            replace(job, demand=replace(job.demand, members=changed)),
             JobChange(
                 kind="type",
                 how=message("on-type", type=device_type),

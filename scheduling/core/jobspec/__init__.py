@@ -12,6 +12,7 @@ from scheduling.core.jobspec.errors import FieldError, InvalidDocumentError, Inv
 from scheduling.core.jobspec.parallel import Parallel, PlanChoice, ProfileUse
 from scheduling.core.jobspec.parsing import MAX_SPEC_BYTES, parse, parse_stored
 from scheduling.core.jobspec.parts import part_name, split
+from scheduling.core.jobspec.requirements import NO_REQUIREMENTS, Requirements, strictest
 from scheduling.core.jobspec.schema import SPEC_FIELDS, FieldInfo, fields_table, json_schema
 from scheduling.core.jobspec.values import (
     REDACTED,
@@ -31,6 +32,7 @@ from scheduling.core.jobspec.values import (
 
 __all__ = [
     "MAX_SPEC_BYTES",
+    "NO_REQUIREMENTS",
     "NO_SETTINGS",
     "REDACTED",
     "SCHEMA_VERSION",
@@ -56,6 +58,7 @@ __all__ = [
     "Parallel",
     "PlanChoice",
     "ProfileUse",
+    "Requirements",
     "Retries",
     "RoleSpec",
     "StorageRequest",
@@ -67,4 +70,5 @@ __all__ = [
     "parse_stored",
     "part_name",
     "split",
+    "strictest",
 ]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scheduling.core.jobspec.containers import Ipc
+from scheduling.core.jobspec.requirements import NO_REQUIREMENTS, Requirements
 from scheduling.core.jobspec.values import JobSpec, Within
 
 
@@ -15,7 +16,7 @@ class MemberDemand:
     Attributes:
         role: name of the role.
         count: number of instances.
-        devices: devices of each instance.
+        devices: devices of each instance; 0 for a companion.
         device_types: accepted device types in order of preference; empty for any.
         within: cell that must contain an instance's devices (rack: those of all instances).
         cpus: processors of each instance; None for the share of its devices.
@@ -26,6 +27,7 @@ class MemberDemand:
         rdma: whether it requires a node with InfiniBand.
         host_ipc: whether it requires a node that is dedicated to its tenant alone.
         storages: names of the storages of the job.
+        requires: least properties of its GPUs and their driver.
     """
 
     role: str
@@ -41,18 +43,31 @@ class MemberDemand:
     rdma: bool = False
     host_ipc: bool = False
     storages: tuple[str, ...] = ()
+    requires: Requirements = NO_REQUIREMENTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """A gang, placed as a unit; its members are in rank order."""
+    """A gang, placed as a unit; its members are in rank order, and its companions come last.
+
+    Attributes:
+        members: roles with devices.
+        companions: roles without devices. Their instances run on the nodes of the instances with
+            devices, in turn, and use processors and memory of those.
+    """
 
     members: tuple[MemberDemand, ...]
+    companions: tuple[MemberDemand, ...] = ()
+
+    @property
+    def roles(self) -> tuple[MemberDemand, ...]:
+        """Members and companions."""
+        return (*self.members, *self.companions)
 
     @property
     def instances(self) -> int:
         """All instances of the gang."""
-        return sum(member.count for member in self.members)
+        return sum(member.count for member in self.roles)
 
     @property
     def devices(self) -> int:
@@ -62,12 +77,12 @@ class Demand:
     @property
     def cpus(self) -> float:
         """Number of explicitly requested processors of all instances."""
-        return sum(member.count * (member.cpus or 0.0) for member in self.members)
+        return sum(member.count * (member.cpus or 0.0) for member in self.roles)
 
     @property
     def memory(self) -> int:
         """Explicitly requested memory of all instances in bytes."""
-        return sum(member.count * (member.memory or 0) for member in self.members)
+        return sum(member.count * (member.memory or 0) for member in self.roles)
 
     @property
     def storages(self) -> tuple[str, ...]:
@@ -77,25 +92,31 @@ class Demand:
     @property
     def needs_image(self) -> bool:
         """Whether any member requires a container."""
-        return any(member.image for member in self.members)
+        return any(member.image for member in self.roles)
+
+    def guests_of(self, position: int) -> tuple[float, int]:
+        """Return processors and memory of the companions of one instance with devices.
+
+        Args:
+            position: index of the instance among those with devices, in rank order.
+        """
+        hosts = sum(member.count for member in self.members)
+        cpus, memory, begin = 0.0, 0, 0
+        for companion in self.companions:
+            end = begin + companion.count
+            first = begin + (position - begin) % hosts
+            number = len(range(first, end, hosts))
+            cpus += number * (companion.cpus or 0.0)
+            memory += number * (companion.memory or 0)
+            begin = end
+        return cpus, memory
 
     def to_json(self) -> dict[str, Any]:
         """Return the compact document that ``from_json`` reads, with a list for each member."""
+        companions = {"companions": [_row(member) for member in self.companions]}
         return {
-            "members": [
-                [
-                    member.role,
-                    member.count,
-                    member.devices,
-                    list(member.device_types),
-                    member.within.value,
-                    member.cpus,
-                    member.memory,
-                    member.image,
-                    *_rare(member),
-                ]
-                for member in self.members
-            ]
+            "members": [_row(member) for member in self.members],
+            **(companions if self.companions else {}),
         }
 
     @classmethod
@@ -106,40 +127,63 @@ class Demand:
             ValueError: the document is malformed.
         """
         try:
-            return cls(members=tuple(_member(row) for row in document["members"]))
+            return cls(
+                members=tuple(_member(row) for row in document["members"]),
+                companions=tuple(_member(row) for row in document.get("companions", ())),
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not the demand of a job: {error!r}") from error
 
 
 def demand(spec: JobSpec) -> Demand:
     """Return the resource demand of ``spec``."""
-    return Demand(
-        members=tuple(
-            MemberDemand(
-                role=name,
-                count=role.instances,
-                devices=role.devices,
-                device_types=role.device_types,
-                within=role.within,
-                cpus=role.cpus,
-                memory=role.memory,
-                image=role.image is not None,
-                pinned_cell=role.pinned_cell,
-                ports=sum(role.ports.values()),
-                rdma=role.container.rdma,
-                host_ipc=role.container.ipc is Ipc.HOST,
-                storages=spec.storage_names,
-            )
-            for name, role in spec.roles.items()
+    roles = tuple(
+        MemberDemand(
+            role=name,
+            count=role.instances,
+            devices=role.devices,
+            device_types=role.device_types,
+            within=role.within,
+            cpus=role.cpus,
+            memory=role.memory,
+            image=role.image is not None,
+            pinned_cell=role.pinned_cell,
+            ports=sum(role.ports.values()),
+            rdma=role.container.rdma,
+            host_ipc=role.container.ipc is Ipc.HOST,
+            storages=spec.storage_names,
+            requires=role.requires,
         )
+        for name, role in spec.roles.items()
+    )
+    return Demand(
+        members=tuple(role for role in roles if role.devices),
+        companions=tuple(role for role in roles if not role.devices),
     )
 
 
-def _rare(member: MemberDemand) -> tuple[str | int | list[str] | None, ...]:
+def _row(member: MemberDemand) -> list[Any]:
+    return [
+        member.role,
+        member.count,
+        member.devices,
+        list(member.device_types),
+        member.within.value,
+        member.cpus,
+        member.memory,
+        member.image,
+        *_rare(member),
+    ]
+
+
+def _rare(member: MemberDemand) -> tuple[Any, ...]:
     """Return the rarely used fields, which most jobs and older rows omit."""
+    rights = member.rdma, member.host_ipc
+    common = member.pinned_cell, member.ports, *rights, list(member.storages)
+    if member.requires != NO_REQUIREMENTS:
+        return *common, member.requires.to_json()
     if member.storages:
-        rights = member.rdma, member.host_ipc
-        return member.pinned_cell, member.ports, *rights, list(member.storages)
+        return common
     if member.rdma or member.host_ipc:
         return member.pinned_cell, member.ports, member.rdma, member.host_ipc
     if member.ports:
@@ -149,10 +193,10 @@ def _rare(member: MemberDemand) -> tuple[str | int | list[str] | None, ...]:
 
 def _member(row: Sequence[Any]) -> MemberDemand:
     role, count, devices, device_types, within, cpus, memory, image, *rare = row
-    if len(rare) not in (0, 1, 2, 4, 5):
+    if len(rare) not in (0, 1, 2, 4, 5, 6):
         raise ValueError(f"{len(row)} parts of a member")
-    defaults: list[Any] = [None, 0, False, False, ()]
-    pinned_cell, ports, rdma, host_ipc, storages = [*rare, *defaults[len(rare) :]]
+    defaults: list[Any] = [None, 0, False, False, (), {}]
+    pinned_cell, ports, rdma, host_ipc, storages, requires = [*rare, *defaults[len(rare) :]]
     return MemberDemand(
         role=role,
         count=count,
@@ -167,4 +211,5 @@ def _member(row: Sequence[Any]) -> MemberDemand:
         rdma=bool(rdma),
         host_ipc=bool(host_ipc),
         storages=tuple(storages),
+        requires=Requirements(**requires) if requires else NO_REQUIREMENTS,
     )

@@ -88,6 +88,7 @@ def _check_job(given: Mapping[str, Any], place: DocumentPlace) -> None:
     _check_ports(given, place)
     _check_rdma(given, place)
     check_guest(given, place)
+    _check_companions(given, place)
     compat = given.get("compat")
     roles = given.get("roles", {})
     if compat is None:
@@ -108,7 +109,8 @@ def _check_ports(given: Mapping[str, Any], place: DocumentPlace) -> None:
     for role in filter(None, given.get("roles", {}).values()):
         size = role.instances * role.devices
         most = elastic.bounds(size)[1] if elastic is not None else size
-        total += max(role.instances, most // role.devices) * sum(role.ports.values())
+        largest = most // role.devices if role.devices else 0
+        total += max(role.instances, largest) * sum(role.ports.values())
     if total > MAX_PORTS:
         place.child("roles").refuse(
             total,
@@ -116,6 +118,19 @@ def _check_ports(given: Mapping[str, Any], place: DocumentPlace) -> None:
             sentence("use-fewer-ports", most=MAX_PORTS),
             "out-of-range",
         )
+
+
+def _check_companions(given: Mapping[str, Any], place: DocumentPlace) -> None:
+    """Refuse roles without devices where no other instance of the gang has devices."""
+    roles = given.get("roles", {})
+    is_gang = given.get("gang", True)
+    if is_gang and any(role is None or role.devices for role in roles.values()):
+        return
+    for name, role in roles.items():
+        if role is not None and role.devices == 0:
+            place.child("roles").child(name).child("devices").refuse(
+                0, sentence("no-role-with-devices"), sentence("give-one-device"), "conflict"
+            )
 
 
 def _check_rdma(given: Mapping[str, Any], place: DocumentPlace) -> None:

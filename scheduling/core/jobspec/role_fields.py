@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from scheduling.core.jobspec.containers import CONTAINER_FIELDS, read_container
 from scheduling.core.jobspec.errors import DocumentPlace, RefusalError
+from scheduling.core.jobspec.requirements import REQUIREMENT_FIELDS, read_requirements
 from scheduling.core.jobspec.scalars import (
     KIB,
     read_bounded,
@@ -68,6 +69,8 @@ def read_role(value: object, place: DocumentPlace) -> RoleSpec | None:
 def _check_role(given: Mapping[str, Any], place: DocumentPlace) -> None:
     """Check the consistency of the fields of one role."""
     devices, within = given.get("devices", 1), given.get("within")
+    if devices == 0:
+        _check_companion(given, place)
     if within is Within.DEVICE and devices > 1:
         place.child("within").refuse(
             within.value,
@@ -104,6 +107,20 @@ def _check_role(given: Mapping[str, Any], place: DocumentPlace) -> None:
         )
 
 
+def _check_companion(given: Mapping[str, Any], place: DocumentPlace) -> None:
+    """Note what a role without devices lacks, and what it cannot select."""
+    for name in ("cpus", "memory"):
+        if given.get(name) is None:
+            place.child(name).refuse(
+                None, sentence("missing"), sentence("size-companion"), "missing-field"
+            )
+    for name in ("device_types", "within", "pinned_cell", "requires"):
+        if given.get(name) not in (None, (), Within.NODE):
+            place.child(name).refuse(
+                None, sentence("needs-devices"), sentence("omit", name=name), "conflict"
+            )
+
+
 def _check_image_secret(given: Mapping[str, Any], place: DocumentPlace) -> None:
     name = given.get("image_secret")
     if name is None:
@@ -136,9 +153,7 @@ def _device_types(value: object, place: DocumentPlace) -> tuple[str, ...]:
 
 def _devices(value: object, _place: DocumentPlace) -> int:
     remedy = sentence("write-devices")
-    if isinstance(value, int) and value == 0 and not isinstance(value, bool):
-        raise RefusalError(sentence("no-devices-unsupported"), remedy, "unsupported-field")
-    return read_integer(value, 1, 256, remedy)
+    return read_integer(value, 0, 256, remedy)
 
 
 def _image(value: object, _place: DocumentPlace) -> str:
@@ -236,9 +251,10 @@ ROLE_FIELDS: Final = (
         name="devices",
         type="number",
         default="1",
-        help="Devices of each instance, 1 to 256, all on one node.",
+        help="Devices of each instance, 0 to 256, all on one node. Instances without devices run "
+        "on the nodes of the others, and use CPUs and memory of their share.",
         read=_devices,
-        schema=number_schema(1, 256),
+        schema=number_schema(0, 256),
     ),
     Field(
         name="device_types",
@@ -281,6 +297,15 @@ ROLE_FIELDS: Final = (
         help="Memory of each instance.",
         read=lambda value, _place: read_memory(value),
         schema=AMOUNT,
+    ),
+    Field(
+        name="requires",
+        type="object",
+        default="see below",
+        help="Requirements on the GPUs of the role and their driver.",
+        read=read_requirements,
+        schema=OBJECT,
+        fields=REQUIREMENT_FIELDS,
     ),
     Field(
         name="command",

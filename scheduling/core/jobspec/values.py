@@ -10,6 +10,7 @@ from typing import Any, Final
 from scheduling.core.jobspec.containers import NO_SETTINGS, ContainerSettings
 from scheduling.core.jobspec.elastic import Elastic
 from scheduling.core.jobspec.parallel import Parallel
+from scheduling.core.jobspec.requirements import NO_REQUIREMENTS, Requirements
 from scheduling.core.jobspec.sharing import Sharing
 from scheduling.core.jobspec.watching import (
     Notify,
@@ -70,6 +71,7 @@ class RoleSpec:
         pinned_cell: pinned cell of the virtual cluster that contains all of them, or None.
         cpus: processors of each instance; None for the share of its devices.
         memory: bytes of each instance; None for the share of its devices.
+        requires: least properties of its GPUs and their driver.
         image: container image; None for a plain process.
         image_secret: name in ``secrets`` of the registry's credentials; not passed to the job.
         container: settings of the container; the defaults without an image.
@@ -87,6 +89,7 @@ class RoleSpec:
     pinned_cell: str | None = None
     cpus: float | None = None
     memory: int | None = None
+    requires: Requirements = NO_REQUIREMENTS
     image: str | None = None
     image_secret: str | None = None
     container: ContainerSettings = NO_SETTINGS
@@ -341,6 +344,7 @@ def _role_document(role: RoleSpec) -> dict[str, Any]:
         "command": role.command,
         "image": role.image,
         "image_secret": role.image_secret,
+        "requires": role.requires.to_json() or None,
         "container": role.container.to_json() or None,
         "env": dict(role.env) or None,
         "secrets": dict(role.secrets) or None,

@@ -79,6 +79,20 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "not-cluster-of-tenant": fixed("This is not a virtual cluster of the tenant."),
     "use-any-of": fixed("Use any of: %(names)s."),
     "node-answers": fixed("%(name)s responds, so it is not dead."),
+    "not-registry": fixed("is not the host of a registry."),
+    "write-registry": fixed(
+        "Write the host in lower case, such as registry.example.org:5000; docker.io for Docker "
+        "Hub."
+    ),
+    "not-registry-user": fixed("is not a valid user name."),
+    "write-registry-user": fixed("Write 1 to 255 printable characters without spaces and colons."),
+    "not-registry-password": fixed("is not a valid password or token."),
+    "write-registry-password": fixed("Write one line of 1 to %(most)s printable characters."),
+    "most-registry-logins": fixed("The tenant has %(most)s registry logins, the maximum."),
+    "delete-a-login": fixed("Delete one that no job needs any more."),
+    "no-registry-login": fixed("Registry login not found."),
+    "not-duration-of-mark": fixed("is not a valid duration."),
+    "write-duration-of-mark": fixed("Write more than 0 and at most %(most)s hours, or null."),
     "only-driver-hangs": fixed(
         "%(name)s responds, and only its GPU driver hangs: its jobs may still be running."
     ),

@@ -119,7 +119,7 @@ SPECS: Final[Mapping[str, Template]] = {
     "not-role": fixed("is not a role of this job."),
     "remove-it": fixed("Remove it."),
     "write-device-type": fixed("Write the name of a device type."),
-    "write-devices": fixed("Write the devices of each instance, a whole number from 1 to 256."),
+    "write-devices": fixed("Write the devices of each instance, a whole number from 0 to 256."),
     "write-image": fixed(
         "Write the name of an image, such as registry.example.org/team/train:1.2."
     ),
@@ -132,7 +132,12 @@ SPECS: Final[Mapping[str, Template]] = {
     "also-in-env": fixed("is also a variable in env."),
     "remove-one": fixed("Remove one of the two."),
     "not-secret-of-role": fixed("is not a secret of this role, or the role has no image."),
-    "no-devices-unsupported": fixed("roles without devices are not supported yet."),
+    "size-companion": fixed("Give the CPUs and the memory of a role without devices."),
+    "needs-devices": fixed("requires a role with devices."),
+    "no-role-with-devices": fixed("has no devices, and no other role of the gang has any."),
+    "give-one-device": fixed(
+        "Use 1 or more, or add a role with devices: a role without devices runs on their nodes."
+    ),
     "choose-another-name": fixed("Choose another name."),
     "give-secret-again": fixed("Enter the secret again."),
     "zero-ends-at-start": fixed("would end the job before it starts."),
@@ -248,6 +253,8 @@ SPECS: Final[Mapping[str, Template]] = {
     "needs-image": fixed("requires an image."),
     "give-image-or-omit-container": fixed("Write image, or omit container."),
     "needs-several-instances": fixed("requires a gang of several instances."),
+    "write-version-text": fixed('Write a version as text, such as "12.4".'),
+    "number-for-version": fixed("is a number, but must be text."),
     "omit-rdma-or-add-instances": fixed("Omit rdma, or use 2 or more instances."),
     "shm-of-host": fixed("cannot be combined with ipc: host: the node's /dev/shm is used."),
     "omit-shm-or-ipc": fixed("Omit shm, or use ipc: private."),

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final
 
 from scheduling.core.cells import ClusterSpec
-from scheduling.core.jobspec import Within
+from scheduling.core.jobspec import NO_REQUIREMENTS, Within
 from scheduling.core.policies import make_policy
 from scheduling.core.promises.export import AuditedJob, JobRun, PromiseExport
 from scheduling.core.promises.figures import Cause
@@ -354,6 +354,7 @@ def is_outside_cells(job: AuditedJob) -> bool:
         or member.storages
         or member.rdma
         or member.host_ipc
+        or member.requires != NO_REQUIREMENTS
         for member in demand.members
     )
 

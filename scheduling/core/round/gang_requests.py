@@ -8,7 +8,15 @@ from itertools import count
 from typing import Final, NamedTuple, TypeVar
 
 from scheduling.core.cells import GangRequest, Member, Placed
-from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
+from scheduling.core.jobspec import (
+    NO_REQUIREMENTS,
+    Demand,
+    JobClass,
+    MemberDemand,
+    Requirements,
+    Within,
+    strictest,
+)
 from scheduling.core.messages import message
 from scheduling.core.reasons import Reason
 from scheduling.core.values import ClusterSnapshot, HoldingJob, NodeFacts, QueuedJob, VcFacts
@@ -156,7 +164,7 @@ def _held_parts(job: HoldingJob) -> tuple[tuple["_Part", tuple[Placed, ...]], ..
 
 def is_plain(demand: Demand, *, images_required: bool) -> bool:
     """Return whether a part of a job may run without a container."""
-    return not images_required or not all(member.image for member in demand.members)
+    return not images_required or not all(member.image for member in demand.roles)
 
 
 def _is_barred(node: NodeFacts, vc: VcFacts) -> bool:
@@ -212,6 +220,7 @@ def restriction_of(job: QueuedJob, vc: VcFacts, snapshot: ClusterSnapshot) -> Re
         *_below(job, vc, snapshot),
         *_of_others(job, snapshot),
         *_without_storages(job, snapshot),
+        *_unsuited(job, snapshot),
     ]
     if snapshot.images_required:
         rules += _without_rights(job, snapshot)
@@ -287,7 +296,7 @@ def _without_rights(
     job: QueuedJob, snapshot: ClusterSnapshot
 ) -> Iterator[tuple[frozenset[str], Reason]]:
     """Yield nodes that do not support the container settings of a job."""
-    if any(member.rdma for member in job.demand.members):
+    if any(member.rdma for member in job.demand.roles):
         yield (
             frozenset(node.name for node in snapshot.nodes if not node.has_rdma),
             Reason(
@@ -296,7 +305,7 @@ def _without_rights(
                 unblock=(message("omit-rdma"),),
             ),
         )
-    if any(member.host_ipc for member in job.demand.members):
+    if any(member.host_ipc for member in job.demand.roles):
         yield (
             frozenset(node.name for node in snapshot.nodes if node.tenants != {job.tenant}),
             Reason(
@@ -345,6 +354,49 @@ def _without_storages(
                 unblock=(message("ask-for-storage"),),
             ),
         )
+
+
+@_by_demand
+def _required(demand: Demand) -> Requirements:
+    return strictest([member.requires for member in demand.members])
+
+
+def _unsuited(
+    job: QueuedJob, snapshot: ClusterSnapshot
+) -> Iterator[tuple[frozenset[str], Reason]]:
+    """Yield nodes whose GPUs or drivers do not meet the requirements of a job, by requirement.
+
+    The members of a gang share a driver's library, so each requirement applies to all of them.
+    """
+    required = _required(job.demand)
+    if required == NO_REQUIREMENTS:
+        return
+    unmet = {facts: required.unmet_by(facts) for facts in {node.gpus for node in snapshot.nodes}}
+    best = strictest(unmet)
+    for name, code, least, most in (
+        ("driver", "driver-too-low", required.driver, best.driver),
+        ("cuda", "cuda-too-low", required.cuda, best.cuda),
+        ("device_memory", "device-memory-too-low", *_gibibytes(required, best)),
+    ):
+        gone = frozenset(node.name for node in snapshot.nodes if name in unmet[node.gpus])
+        if not gone:
+            continue
+        field = f"requires.{name}"
+        text = (
+            message(code, least=least, most=most) if most else message("no-gpu-facts", name=field)
+        )
+        yield (
+            gone,
+            Reason(
+                code=ReasonCode.GPU_REQUIREMENT,
+                message=text,
+                unblock=(message("lower-requirement", name=field),),
+            ),
+        )
+
+
+def _gibibytes(*found: Requirements) -> tuple[float, ...]:
+    return tuple(round(one.device_memory / 2**30, 1) for one in found)
 
 
 def _is_for_others(node: NodeFacts, tenant: int) -> bool:
@@ -406,17 +458,41 @@ def _rack(member: MemberDemand) -> str | None:
 
 
 def _share_suffices(demand: Demand, node: NodeFacts) -> bool:
-    """Return whether its devices' share of processors and memory suffices for an instance."""
+    """Return whether the share of its devices suffices for each instance and its companions."""
     return all(
-        _enough(member.cpus, member.devices * node.cpus_per_device)
-        and _enough(member.memory, member.devices * node.memory_per_device)
-        for member in demand.members
+        _enough(load.cpus, load.guest_cpus, load.devices * node.cpus_per_device)
+        and _enough(load.memory, load.guest_memory, load.devices * node.memory_per_device)
+        for load in _loads(demand)
     )
 
 
-def _enough(wanted: float | None, there: float) -> bool:
+class _Load(NamedTuple):
+    """Requests of one instance with devices, and of its companions."""
+
+    devices: int
+    cpus: float | None
+    memory: int | None
+    guest_cpus: float
+    guest_memory: int
+
+
+@_by_demand
+def _loads(demand: Demand) -> frozenset[_Load]:
+    if not demand.companions:
+        return frozenset(_Load(m.devices, m.cpus, m.memory, 0.0, 0) for m in demand.members)
+    instances = [member for member in demand.members for _ in range(member.count)]
+    return frozenset(
+        _Load(member.devices, member.cpus, member.memory, *demand.guests_of(position))
+        for position, member in enumerate(instances)
+    )
+
+
+def _enough(wanted: float | None, guests: float, there: float) -> bool:
     # Nodes without declarations are not checked.
-    return wanted is None or there <= 0 or wanted <= there
+    if there <= 0 or (wanted is None and not guests):
+        return True
+    # An instance without a request has what its companions leave, which must not be nothing.
+    return guests < there if wanted is None else wanted + guests <= there
 
 
 def _share_reason(job: QueuedJob, nodes: Sequence[NodeFacts]) -> Reason:

@@ -38,19 +38,20 @@ def sized(demand: Demand, alloc: Alloc) -> Demand | None:
             _on_type(member, part)
             for member, part in zip(demand.members, alloc.parts, strict=True)
         )
-        return Demand(members=members) if members != demand.members else demand
+        return replace(demand, members=members) if members != demand.members else demand
     if len(demand.members) != 1:
         return _all_on(demand, alloc)
     shaped = [_shaped(demand.members[0], part) for part in alloc.parts]
     members = tuple(member for member in shaped if member is not None)
-    return Demand(members=members) if len(members) == len(shaped) else None
+    return replace(demand, members=members) if len(members) == len(shaped) else None
 
 
 def _all_on(demand: Demand, alloc: Alloc) -> Demand | None:
     """Restrict a gang of several roles to one type, without a resize."""
     if len(alloc.parts) != 1 or alloc.devices != demand.devices:
         return None
-    return Demand(members=tuple(_on_type(member, alloc.parts[0]) for member in demand.members))
+    members = tuple(_on_type(member, alloc.parts[0]) for member in demand.members)
+    return replace(demand, members=members)
 
 
 def _shaped(member: MemberDemand, part: Part) -> MemberDemand | None:
@@ -79,7 +80,7 @@ def _on_type(member: MemberDemand, part: Part) -> MemberDemand:
 def on_type(demand: Demand, device_type: str) -> Demand:
     """Restrict a gang to one device type."""
     kept = Part(n=0, type=device_type)
-    return Demand(members=tuple(_on_type(member, kept) for member in demand.members))
+    return replace(demand, members=tuple(_on_type(member, kept) for member in demand.members))
 
 
 def on_grids(job: QueuedJob, grids: GridTable) -> QueuedJob:

@@ -131,7 +131,7 @@ class Tenancies:
     def level(self, job: QueuedJob, role: str, node: str) -> str:
         """Return the minimum isolation level at which an instance must run for a valid round."""
         facts = self.nodes.get(node)
-        (has_image,) = {member.image for member in job.demand.members if member.role == role}
+        (has_image,) = {member.image for member in job.demand.roles if member.role == role}
         if has_image and (self.snapshot.images_required or (facts and facts.has_docker)):
             return CONTAINER
         relied_on = NONE if facts is not None and facts.isolation == NONE else NAMESPACE

@@ -1,7 +1,7 @@
 """Cell engine requests of a placement, and the conversion of the engine's results."""
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -112,7 +112,29 @@ def placed_members(
                     isolation=level(job, demand.role, placed.node),
                 )
             )
-    return tuple(members)
+    return (*members, *_companions(job, members, level))
+
+
+def _companions(
+    job: QueuedJob,
+    hosts: Sequence[PlacedMember],
+    level: Callable[[QueuedJob, str, str], str],
+) -> Iterator[PlacedMember]:
+    """Yield the instances without devices, on the nodes of those with devices in turn."""
+    number = 0
+    for demand in job.demand.companions:
+        for rank in range(demand.count):
+            node = hosts[number % len(hosts)].node
+            yield PlacedMember(
+                role=demand.role,
+                rank=rank,
+                node_rank=len(hosts) + number,
+                node=node,
+                device_indices=(),
+                leaves=(),
+                isolation=level(job, demand.role, node),
+            )
+            number += 1
 
 
 def is_resized(job: QueuedJob, asked: QueuedJob) -> bool:

@@ -17,7 +17,7 @@ MOST: Final = MAX_PORTS + 1
 
 def ports_of(demand: Demand) -> int:
     """Count the ports of all instances, including the rendezvous port."""
-    return 1 + sum(member.count * member.ports for member in demand.members)
+    return 1 + sum(member.count * member.ports for member in demand.roles)
 
 
 class Ports:

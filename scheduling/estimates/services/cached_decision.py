@@ -125,6 +125,7 @@ def _fingerprint(using: str, now: datetime) -> Hashable:
             _rows(
                 Node.objects.using(using).filter(removed_at=None),
                 "id", "name", "state", "contact", "has_docker", "has_rdma",
+                "driver_version", "cuda_version",
                 KeyTextTransform("devices", "inventory"),
             ),
             _rows(

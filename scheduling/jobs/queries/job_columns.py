@@ -59,7 +59,7 @@ _EACH = {
 
 def wants_in_words(demand: Demand) -> str:
     """Return a demand for display, such as ``2 × 4 × A100 in one node each``."""
-    return _wanted(demand.members)
+    return _wanted(demand.roles)
 
 
 @lru_cache(maxsize=4096)

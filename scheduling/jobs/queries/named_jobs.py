@@ -153,7 +153,7 @@ def _row(values: tuple[Any, ...]) -> NamedJob:
         state=facts["state"],
         priority=facts["priority"],
         devices=facts["devices"],
-        roles=len(demand.members),
+        roles=len(demand.roles),
         instances=demand.instances,
         attempts=facts["attempts_made"],
         failures=facts["failures"],

@@ -23,6 +23,7 @@ from scheduling.clusters.models import (
 )
 from scheduling.common.storages import storage_facts
 from scheduling.core.cells import ClusterSpec, Quota, VcSpec
+from scheduling.core.jobspec import Requirements
 from scheduling.core.lifecycle import HOLDING, JobState
 from scheduling.core.round.node_tenancy import stricter
 from scheduling.core.round.policy_answers import is_plain
@@ -269,6 +270,7 @@ def _nodes(using: str) -> list[tuple[Any, ...]]:
         .values_list(
             "id", "name", "state", "contact", "has_docker", "isolation_level",
             "open_tenancy__tenant_id", "dedicated_text", "has_rdma",
+            "driver_version", "cuda_version", "gpu_memory_bytes",
         )
     )  # fmt: skip
 
@@ -346,9 +348,15 @@ def _node_facts(
             owner=owner,
             tenants=_tenants(dedicated),
             has_rdma=has_rdma,
+            gpus=_gpu_facts(*gpus),
         )
-        for pk, name, state, contact, has_docker, level, owner, dedicated, has_rdma in nodes
+        for pk, name, state, contact, has_docker, level, owner, dedicated, has_rdma, *gpus in nodes
     )
+
+
+@lru_cache(maxsize=1024)
+def _gpu_facts(driver: str, cuda: str, device_memory: int) -> Requirements:
+    return Requirements(driver=driver, cuda=cuda, device_memory=device_memory)
 
 
 @lru_cache(maxsize=1024)

@@ -1,6 +1,7 @@
 """Conditions of GPUs disable devices and nodes by rules, apart from the marks of admins."""
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from scheduling.clusters.services.nodes import (
 )
 from scheduling.core.messages import sentence
 from tenants.errors import ConflictError, ForbiddenError, InvalidError
+from tenants.models import AuditEntry
 from tessera import hardware
 from tessera.hardware import Condition
 from tessera.inventory import Device as Found
@@ -39,12 +41,16 @@ def node() -> Node:
     return found
 
 
-def probe(node: Node, *conditions: Condition, gpus: list[Found] = GPUS) -> None:
+def probe(
+    node: Node, *conditions: Condition, gpus: list[Found] = GPUS, now: datetime = NOW
+) -> None:
     inventory = Inventory(
         devices=gpus,
         levels=["node", "socket", "pcie", "device"],
         cpus=32,
         memory_bytes=64 << 30,
+        driver="550.54.15",
+        cuda="12.4",
         conditions=list(conditions),
     )
     record_probe(
@@ -53,7 +59,7 @@ def probe(node: Node, *conditions: Condition, gpus: list[Found] = GPUS) -> None:
         has_docker=False,
         cpus=32.0,
         memory_bytes=64 << 30,
-        now=NOW,
+        now=now,
     )
     node.refresh_from_db()
 
@@ -102,6 +108,16 @@ def test_the_mark_of_an_admin_and_a_condition_do_not_end_each_other(node: Node) 
     set_device_health(**mark, healthy=True)
 
     assert unhealthy(node) == {3: sentence("condition-ecc-uncorrectable")}
+
+
+def test_a_probe_stores_the_versions_and_the_least_memory_of_the_gpus(node: Node) -> None:
+    sizes = [80 << 30, 40 << 30]
+    gpus = [replace(gpu, memory_bytes=size) for gpu, size in zip(GPUS, sizes, strict=False)]
+
+    probe(node, gpus=gpus)
+
+    facts = (node.driver_version, node.cuda_version, node.gpu_memory_bytes)
+    assert facts == ("550.54.15", "12.4", 40 << 30)
 
 
 def test_a_node_whose_driver_hangs_is_suspect_until_it_responds(node: Node) -> None:
@@ -192,3 +208,28 @@ def test_a_condition_of_a_later_version_is_shown_by_its_code(node: Node) -> None
 
 def test_each_condition_has_a_text() -> None:
     assert {code: sentence(f"condition-{code}") for code in hardware.DEFAULT_ACTIONS}
+
+
+def test_a_quarantine_ends_with_the_first_probe_after_its_duration(node: Node) -> None:
+    set_device_health(
+        viewer=ADMIN, node_id=node.pk, index=3, healthy=False, reason="fan", hours=2, now=NOW
+    )
+
+    probe(node, now=NOW + timedelta(hours=2, seconds=-1))
+    assert unhealthy(node) == {3: "fan"}
+    probe(node, now=NOW + timedelta(hours=2))
+
+    assert unhealthy(node) == {}
+    entry = AuditEntry.objects.unscoped().filter(action="device.health").latest("pk")
+    assert (entry.actor_name, entry.after) == ("quarantine-end", {"healthy": True, "reason": ""})
+
+
+@pytest.mark.parametrize("hours", [0, -1, 366 * 24 + 1, float("nan")])
+def test_a_quarantine_has_a_duration_within_its_limits(node: Node, hours: float) -> None:
+    with pytest.raises(InvalidError) as refused:
+        set_device_health(
+            viewer=ADMIN, node_id=node.pk, index=3, healthy=False, reason="x", hours=hours, now=NOW
+        )
+
+    assert [error.field for error in refused.value.errors] == ["hours"]
+    assert unhealthy(node) == {}

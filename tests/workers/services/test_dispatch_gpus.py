@@ -8,7 +8,9 @@ from django.db.models.fields import CharField
 from django.db.models.functions import Cast, Concat
 
 from scheduling.clusters.models import Device, Node
+from scheduling.clusters.services.registry_logins import set_registry_login
 from scheduling.runs.models import Member
+from tenants.models import Tenant
 from tessera.inventory import BY_CDI_INDEX, BY_CDI_UUID, BY_DEVICE_REQUEST
 from tests.factories.cluster import (
     NOW,
@@ -17,7 +19,8 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
-from tests.factories.scheduling import run_round
+from tests.factories.scheduling import ADMIN, run_round
+from tests.factories.tenants import make_tenant
 from workers.conf import WorkerSettings
 from workers.services.dispatch import Directive, claim_directives
 from workers.transports.base import Preparation
@@ -119,3 +122,49 @@ def test_a_member_whose_gpu_has_left_the_node_is_not_started_without_it(tmp_path
 
     assert directive.preparation is None
     assert directive.refusal.endswith(f"device {gone} has left its node")
+
+
+@pytest.mark.parametrize(
+    ("image", "host"),
+    [
+        ("python:3.11", "docker.io"),
+        ("docker.io/library/python:3.11", "docker.io"),
+        ("registry.example.org:5000/team/train:1", "registry.example.org:5000"),
+    ],
+)
+def test_an_image_is_pulled_with_the_login_of_its_tenant_at_its_registry(
+    tmp_path: Path, image: str, host: str
+) -> None:
+    vision, language = Tenant.objects.unscoped().get(name="vision"), make_tenant("language")
+    for registry, tenant in ((host, vision), (f"other.{host}", vision), (host, language)):
+        set_registry_login(
+            viewer=ADMIN,
+            tenant_id=tenant.pk,
+            registry=registry,
+            username=f"{tenant.name}-robot",
+            password=f"key:{registry}",
+            now=NOW,
+        )
+
+    found = prepared(tmp_path, image=image)
+
+    assert found.container is not None
+    assert found.container.login == f"vision-robot:key:{host}"
+    assert "key:" not in f"{found.run.env} {found.secrets} {found.container!r}"
+
+
+def test_the_login_of_a_job_comes_before_that_of_its_tenant(tmp_path: Path) -> None:
+    tenant = Tenant.objects.unscoped().get(name="vision")
+    set_registry_login(
+        viewer=ADMIN,
+        tenant_id=tenant.pk,
+        registry="docker.io",
+        username="robot",
+        password="of-tenant",
+        now=NOW,
+    )
+
+    found = prepared(tmp_path, **IMAGE, image_secret="LOGIN", secrets={"LOGIN": "alice:of-job"})
+
+    assert found.container is not None
+    assert found.container.login == "alice:of-job"

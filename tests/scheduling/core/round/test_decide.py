@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell, Quota, VcSpec
-from scheduling.core.jobspec import Demand, MemberDemand, Within
+from scheduling.core.jobspec import Demand, MemberDemand, Requirements, Within
 from scheduling.core.messages import english
 from scheduling.core.policies import POLICIES
 from scheduling.core.round.decide import decide
@@ -272,6 +272,27 @@ def test_a_container_with_rdma_runs_only_where_infiniband_is():
     assert nowhere.reasons[1].code is ReasonCode.NO_NODE_WITH_RDMA
     assert start.members[0].node == fast[-1].name
     assert decide(cluster_snapshot(job, images_required=False)).starts
+
+
+def test_requirements_on_gpus_select_nodes_and_name_what_is_missing():
+    required = Requirements(driver="535.104", cuda="12.4", device_memory=40 << 30)
+    old = Requirements(driver="535.54.03", cuda="12.2", device_memory=80 << 30)
+    new = Requirements(driver="550", cuda="12.10", device_memory=40 << 30)
+    member = MemberDemand(role="worker", count=1, devices=1, requires=required)
+    job = replace(queued_job(1), demand=Demand(members=(member,)))
+    silent = cluster_snapshot().nodes
+    behind = tuple(replace(node, gpus=old) for node in silent)
+
+    nowhere = decide(cluster_snapshot(job, nodes=behind)).reasons[1]
+    unknown = decide(cluster_snapshot(job, nodes=silent)).reasons[1]
+    ready = (*behind[:-1], replace(behind[-1], gpus=new))
+    (start,) = decide(cluster_snapshot(job, nodes=ready)).starts
+
+    assert nowhere.code is unknown.code is ReasonCode.GPU_REQUIREMENT
+    assert nowhere.message.code == "driver-too-low"
+    assert nowhere.message.params == {"least": "535.104", "most": "535.54.03"}
+    assert unknown.message.code == "no-gpu-facts"
+    assert start.members[0].node == ready[-1].name
 
 
 def test_a_container_with_the_ipc_of_its_node_runs_only_on_a_node_of_its_tenant_alone():
