@@ -171,6 +171,14 @@ class GpuOut(TypedDict):
     driver_index: int | None
 
 
+class DeviceMarkOut(TypedDict):
+    """The quarantine of a device by an admin; without `until`, it lasts until an admin ends it."""
+
+    device: int
+    reason: str
+    until: datetime | None
+
+
 class ConditionOut(TypedDict):
     """A condition of a GPU, or of the node if `device` is null."""
 
@@ -193,6 +201,7 @@ class NodePageOut(TypedDict):
     driver: str
     cuda: str
     gpus: list[GpuOut]
+    quarantined: Annotated[list[DeviceMarkOut], From("marks")]
     conditions: list[ConditionOut]
     inventory: Annotated[Any, From("inventory", dict)]
     warnings: list[str]

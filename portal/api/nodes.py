@@ -92,6 +92,22 @@ class HoldIn:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineIn:
+    """The number of a device, the reason, and the duration; null: until `release-device`."""
+
+    device: int
+    reason: str
+    hours: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseIn:
+    """The number of a device."""
+
+    device: int
+
+
 class HostKeyUnknownError(ConflictError):
     """The host key is not confirmed yet; nothing was stored."""
 
@@ -129,6 +145,8 @@ class NodeViewSet(ApiViewSet):
         "drain": Op(takes=(IF_MATCH,), body=HoldIn, answer=NodeDetailOut),
         "declare_dead": Op(takes=(IF_MATCH,), body=HoldIn, answer=NodeDetailOut),
         "reset_isolation": Op(takes=(IF_MATCH,), body=HoldIn, answer=NodeDetailOut),
+        "quarantine_device": Op(body=QuarantineIn, answer=NodeDetailOut),
+        "release_device": Op(body=ReleaseIn, answer=NodeDetailOut),
     }
 
     def list(self, request: Request) -> Response:
@@ -227,6 +245,33 @@ class NodeViewSet(ApiViewSet):
         while a job is on the node.
         """
         return self._hold(reset_isolation, request, pk)
+
+    @action(detail=True, methods=["post"], url_path="quarantine-device")
+    def quarantine_device(self, request: Request, pk: int) -> Response:
+        """Quarantine one device: no new jobs start on it; a running job continues."""
+        wanted = read_body(QuarantineIn, request.data)
+        nodes.set_device_health(
+            viewer=self.viewer,
+            node_id=pk,
+            index=wanted.device,
+            healthy=False,
+            reason=wanted.reason,
+            hours=wanted.hours,
+            now=database_now(),
+        )
+        return self._node(pk)
+
+    @action(detail=True, methods=["post"], url_path="release-device")
+    def release_device(self, request: Request, pk: int) -> Response:
+        """End the quarantine of a device; one with a fault remains unhealthy."""
+        nodes.set_device_health(
+            viewer=self.viewer,
+            node_id=pk,
+            index=read_body(ReleaseIn, request.data).device,
+            healthy=True,
+            now=database_now(),
+        )
+        return self._node(pk)
 
     def _hold(self, act: Any, request: Request, pk: int) -> Response:
         act(

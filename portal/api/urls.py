@@ -14,6 +14,7 @@ from portal.api.nodes import NodeViewSet
 from portal.api.notices import DeliveryViewSet, NotificationViewSet, WebhookViewSet
 from portal.api.openpai import NoSuchOpenPaiAddress, OpenPaiClusterViewSet, OpenPaiJobViewSet
 from portal.api.promises import PromiseViewSet
+from portal.api.registry_logins import RegistryLoginViewSet
 from portal.api.rounds import EstimateViewSet, RoundViewSet, WhatIfViewSet
 from portal.api.rules import (
     ClusterRulesViewSet,
@@ -42,6 +43,7 @@ RESOURCES: tuple[type[ApiViewSet], ...] = (
     JobViewSet,
     NodeViewSet,
     StorageViewSet,
+    RegistryLoginViewSet,
     VirtualClusterViewSet,
     TenantViewSet,
     MemberViewSet,

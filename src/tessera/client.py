@@ -355,6 +355,14 @@ class Client:
         """Send a body to a resource below ``/api/v1/``, once."""
         return self._request("POST", path, json=body or {})
 
+    def patch(self, path: str, changes: Mapping[str, Any]) -> Any:
+        """Change a resource below ``/api/v1/``."""
+        return self._request("PATCH", path, json=dict(changes))
+
+    def delete(self, path: str) -> None:
+        """Delete a resource below ``/api/v1/``."""
+        self._request("DELETE", path)
+
     def pages(self, path: str, **parameters: Any) -> Iterator[Body]:
         """Yield every entry of a list; further pages are fetched on demand."""
         while True:

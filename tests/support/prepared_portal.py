@@ -75,7 +75,7 @@ def serve_prepared() -> Iterator[Portal]:
             self.end_headers()
             self.wfile.write(encoded)
 
-        do_GET = do_PATCH = do_POST = do_PUT = do_any  # noqa: N815 names that the server asks for
+        do_DELETE = do_GET = do_PATCH = do_POST = do_PUT = do_any  # noqa: N815 names that the server asks for
 
         def log_message(self, *_: object) -> None:
             """Suppress the log."""

@@ -15,6 +15,7 @@ from tessera.cli import (
     job_list,
     jobs,
     nodes,
+    people,
     session,
     storages,
     up,
@@ -89,6 +90,7 @@ app.command()(job_details.logs)
 nodes.register(app)
 vcs.register(app)
 storages.register(app)
+people.register(app)
 job_limits.register(app)
 slurm.register(app)
 

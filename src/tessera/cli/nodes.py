@@ -25,6 +25,7 @@ _INSTALL = (
 )
 
 NodeName = Annotated[str, typer.Argument(help="Name or number of the node.")]
+DeviceNumber = Annotated[int, typer.Argument(help="Number of the device on the node.")]
 ACCOUNT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 Reason = Annotated[str, typer.Option("--reason", help="Reason, shown to users of the node.")]
@@ -165,6 +166,31 @@ def declare_dead(
     """
     _require_yes(f"Is {node} switched off? Its jobs restart on other nodes.", yes=yes)
     _act(context, node, "declare-dead", reason, as_json=as_json)
+
+
+@app.command("quarantine")
+def quarantine(
+    context: typer.Context,
+    node: NodeName,
+    device: DeviceNumber,
+    reason: Reason,
+    hours: Annotated[
+        float | None, typer.Option("--hours", help="Duration; without it, until `release`.")
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Stop new jobs from starting on one device of a node; a running job continues."""
+    wanted = {"device": device, "reason": reason, "hours": hours}
+    _on_device(context, node, "quarantine-device", wanted, as_json=as_json)
+
+
+@app.command("release")
+def release(
+    context: typer.Context, node: NodeName, device: DeviceNumber, *, as_json: AsJson = False
+) -> None:
+    """Return a quarantined device to service; one with a fault remains unhealthy."""
+    _on_device(context, node, "release-device", {"device": device}, as_json=as_json)
 
 
 @app.command("reset-isolation")
@@ -349,6 +375,16 @@ def _act(context: typer.Context, name: str, action: str, reason: str, *, as_json
     session: Session = context.obj
     with session.client() as client:
         node = client.act_on_node(_id_of(client, name), action, reason=reason)
+    _print(node, as_json=as_json)
+
+
+def _on_device(
+    context: typer.Context, name: str, action: str, wanted: dict[str, Any], *, as_json: bool
+) -> None:
+    session: Session = context.obj
+    with session.client() as client:
+        body = client.post(f"nodes/{_id_of(client, name)}/{action}/", wanted)
+        node = Node.from_body(body)
     _print(node, as_json=as_json)
 
 

@@ -546,3 +546,47 @@ def test_only_admins_read_the_key_that_nodes_authorize(
 ) -> None:
     assert api("root").get(f"{URL}portal-key/").json().keys() == {"public_key"}
     problem(api("alice").get(f"{URL}portal-key/"), 403)
+
+
+def test_a_device_is_quarantined_and_released(api: Any) -> None:
+    node = Node.objects.get(name="node-1")
+    wanted = {"device": 3, "reason": "loud fan", "hours": 2}
+    root = api("root", Scope.NODES_ADMIN)
+
+    held = root.post(f"{URL}{node.pk}/quarantine-device/", wanted, format="json").json()
+    again = root.post(
+        f"{URL}{node.pk}/quarantine-device/", {"device": 4, "reason": "hot"}, format="json"
+    ).json()
+    freed = root.post(f"{URL}{node.pk}/release-device/", {"device": 3}, format="json").json()
+
+    assert [(one["device"], one["reason"]) for one in held["quarantined"]] == [(3, "loud fan")]
+    assert held["quarantined"][0]["until"] is not None
+    assert again["quarantined"][1] == {"device": 4, "reason": "hot", "until": None}
+    assert [one["device"] for one in freed["quarantined"]] == [4]
+    assert set(node.devices.filter(healthy=False).values_list("index", flat=True)) == {4}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [({"device": 99}, "index"), ({"reason": ""}, "reason"), ({"hours": 0}, "hours")],
+)
+def test_a_quarantine_that_is_not_valid_is_refused(
+    api: Any, problem: Callable[..., Any], changes: dict[str, Any], field: str
+) -> None:
+    node = Node.objects.get(name="node-1")
+    wanted = {"device": 3, "reason": "loud fan", **changes}
+
+    answer = api("root").post(f"{URL}{node.pk}/quarantine-device/", wanted, format="json")
+
+    body = problem(answer, 404 if field == "index" else 400)
+    assert [error["field"] for error in body["errors"]] == [field]
+
+
+def test_only_node_managers_quarantine_devices(api: Any) -> None:
+    node = Node.objects.get(name="node-1")
+    wanted = {"device": 3, "reason": "mine"}
+
+    answer = api("lena").post(f"{URL}{node.pk}/quarantine-device/", wanted, format="json")
+
+    assert answer.status_code == 403
+    assert not Device.objects.filter(healthy=False).exists()

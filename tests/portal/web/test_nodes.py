@@ -604,3 +604,32 @@ def test_the_minimum_level_of_the_cluster_is_set_on_the_list(root: Client, stage
     shown = read(root, "/nodes/")
 
     assert '<option value="namespace" selected translate="no">' in shown
+
+
+def test_a_device_is_quarantined_on_its_page_and_returned(root: Client, stage: Stage) -> None:
+    node = Node.objects.get(name="node-1")
+    address = f"/nodes/{node.pk}/devices/"
+
+    assert address in read(root, f"/nodes/{node.pk}/")
+    refused = root.post(address, {"device": "3", "reason": ""})
+    root.post(address, {"device": "3", "reason": "loud fan", "hours": "2"})
+    device = node.devices.get(index=3)
+    shown = words_of(read(root, address))
+
+    assert "Select a device, and write a reason." in refused.content.decode()
+    assert (device.healthy, device.health_reason) == (False, "loud fan")
+    assert device.disabled_until is not None
+    assert "quarantined loud fan until" in shown
+    root.post(address, {"device": "3", "release": "yes"})
+    device.refresh_from_db()
+    assert (device.healthy, device.disabled_until) == (True, None)
+
+
+def test_others_quarantine_no_device(stage: Stage, client: Client) -> None:
+    node = Node.objects.get(name="node-1")
+    alice = sign_in(client, "alice")
+
+    answer = alice.post(f"/nodes/{node.pk}/devices/", {"device": "3", "reason": "mine"})
+
+    assert answer.status_code == 403
+    assert node.devices.get(index=3).healthy
