@@ -100,8 +100,13 @@ def _same_place(seat: DeviceSeat, device: Device) -> bool:
     return _same_address(seat, device) and seat.model in {"", device.type}
 
 
+def _unmoved(seat: Seat, device: Device) -> bool:
+    """Return whether the same device is at the same address: MIG instances share an address."""
+    return _same_uuid(seat, device) and _same_address(seat, device)
+
+
 _BY_IDENTITY: tuple[Matches, ...] = (_same_uuid, _same_board, _same_index)
-_BY_PLACE: tuple[Matches, ...] = (_same_place, *_BY_IDENTITY)
+_BY_PLACE: tuple[Matches, ...] = (_unmoved, _same_place, *_BY_IDENTITY)
 
 
 def _assigned(

@@ -25,6 +25,7 @@ class Board:
 
     Attributes:
         fault: error of NVML with which it answers; a lost one does not even have a handle.
+        instances: its MIG instances; None if it is not in MIG mode.
         links: errors of its active NVLinks; empty without one.
     """
 
@@ -44,6 +45,18 @@ class Board:
     reasons: int | None = 0
     links: tuple[int, ...] = ()
     fault: int = 0
+    instances: tuple["Instance", ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instance:
+    """A MIG instance with its identifiers, its slices and its memory."""
+
+    uuid: str
+    part: int
+    slices: int
+    memory_mib: int
+    name: str = "NVIDIA A100-SXM4-80GB"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,14 +275,39 @@ class Nvml:
             raise NvmlError(LOST)
         return index
 
+    def nvmlDeviceGetMigMode(self, handle: int) -> list[int]:
+        is_on = self.machine.boards[handle].instances is not None
+        return [int(is_on), int(is_on)]
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: int) -> int:
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: int, index: int) -> Instance:
+        instances = self.machine.boards[handle].instances or ()
+        if index >= len(instances):
+            raise NvmlError(NOT_SUPPORTED)
+        return instances[index]
+
+    def nvmlDeviceGetGpuInstanceId(self, handle: Instance) -> int:
+        return handle.part
+
+    def nvmlDeviceGetComputeInstanceId(self, handle: Instance) -> int:
+        return 0
+
+    def nvmlDeviceGetAttributes_v2(self, handle: Instance) -> Any:
+        return SimpleNamespace(memorySizeMB=handle.memory_mib, gpuInstanceSliceCount=handle.slices)
+
     def nvmlDeviceGetPciInfo(self, handle: int) -> Any:
         return SimpleNamespace(busId=self.machine.boards[handle].bus_id.encode())
 
-    def nvmlDeviceGetUUID(self, handle: int) -> str:
-        return self.machine.boards[handle].uuid
+    def nvmlDeviceGetUUID(self, handle: "int | Instance") -> str:
+        return self._of(handle).uuid
 
-    def nvmlDeviceGetName(self, handle: int) -> bytes:
-        return self.machine.boards[handle].name.encode()
+    def nvmlDeviceGetName(self, handle: "int | Instance") -> bytes:
+        return self._of(handle).name.encode()
+
+    def _of(self, handle: "int | Instance") -> "Board | Instance":
+        return handle if isinstance(handle, Instance) else self.machine.boards[handle]
 
     def nvmlDeviceGetTopologyCommonAncestor(self, one: int, other: int) -> int:
         levels = {"PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}
@@ -278,7 +316,9 @@ class Nvml:
     def nvmlDeviceGetSerial(self, handle: int) -> str:
         return self._fact(handle, "serial")
 
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
+    def nvmlDeviceGetMemoryInfo(self, handle: "int | Instance") -> Any:
+        if isinstance(handle, Instance):
+            return SimpleNamespace(total=handle.memory_mib << 20, used=1 << 20)
         total, used = self._fact(handle, "memory_mib"), self._fact(handle, "used_mib")
         return SimpleNamespace(total=total << 20, used=used << 20)
 

@@ -122,6 +122,22 @@ def test_a_gpu_without_a_uuid_in_the_kernel_s_file_is_found_by_its_address(
     assert found[:2] == ["/dev/nvidia1", "/dev/nvidia0"]
 
 
+def test_a_run_on_an_instance_gets_the_files_of_this_instance_only(
+    machine: Path, tmp_path: Path
+) -> None:
+    gpus = [
+        Gpu(2, "MIG-a", "A100", ADDRESSES[1], instance="9/1"),
+        Gpu(3, "MIG-b", "A100", ADDRESSES[1], instance="7/0"),
+    ]
+    driver.store(str(tmp_path), driver.Answer("nvml", Reading(gpus)))
+
+    one = device_files(str(tmp_path), run_of([0], ["MIG-a"]), str(machine))
+    both = device_files(str(tmp_path), run_of([0, 1], ["MIG-a", "MIG-b"]), str(machine))
+
+    assert one == ["/dev/nvidia0", *COMMON, *caps(84, 86)]
+    assert both == ["/dev/nvidia0", *COMMON, *caps(84, 86, 66, 67)]
+
+
 def test_a_gpu_that_is_gone_ends_the_start(machine: Path, tmp_path: Path) -> None:
     # The address of its place now has another GPU.
     gpus = [Gpu(0, "GPU-9", "A100", ADDRESSES[0])]

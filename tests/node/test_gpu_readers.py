@@ -12,6 +12,7 @@ from machines import (
     LOST,
     MACHINES,
     RESET_REQUIRED,
+    Instance,
     Machine,
     Nvml,
     write_smi,
@@ -134,3 +135,33 @@ def test_the_address_of_a_lost_gpu_is_in_the_message_of_nvidia_smi(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     assert read(SmiReader()).lost == [DGX_A100.boards[3].bus_id[4:].lower()]
+
+
+def test_a_gpu_in_mig_mode_is_its_instances() -> None:
+    # Constructed from the examples of NVIDIA's MIG user guide.
+    large = Instance(uuid="MIG-large", part=1, slices=3, memory_mib=40192)
+    small = Instance(
+        uuid="MIG-small",
+        part=9,
+        slices=1,
+        memory_mib=9728,
+        name="NVIDIA A100-SXM4-80GB MIG 1g.10gb",
+    )
+    machine = DGX_A100.change(2, instances=(large, small), ecc=3).change(5, instances=())
+
+    reader = NvmlReader(Nvml(machine))
+    reading = read(reader)
+
+    whole = [gpu for gpu in reading.gpus if not gpu.instance]
+    assert [gpu.position for gpu in whole] == [0, 1, 3, 4, 6, 7]
+    first, second = [gpu for gpu in reading.gpus if gpu.instance]
+    assert (first.uuid, first.instance, first.position) == ("MIG-large", "1/0", 8)
+    assert (second.uuid, second.instance, second.position) == ("MIG-small", "9/0", 9)
+    assert first.name == "NVIDIA A100-SXM4-80GB MIG 3g.40gb"
+    assert second.name == "NVIDIA A100-SXM4-80GB MIG 1g.10gb"
+    assert (first.memory_bytes, first.utilisation) == (40192 << 20, None)
+    assert first.pci_address == second.pci_address == DGX_A100.boards[2].bus_id[4:].lower()
+    assert {first.health.ecc_uncorrectable, second.health.ecc_uncorrectable} == {3}
+    assert reading.warnings == ["GPU 5: it is in MIG mode and has no instances"]
+    groups = reader.closeness([first, second, whole[2]])
+    assert groups == [(0, 0), (0, 0), (0, 0)]

@@ -1,5 +1,6 @@
 """Conditions of GPUs at the last probe of a node, with their actions."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -56,13 +57,17 @@ def condition_rows(
     if not found:
         return ()
     actions = condition_actions()
-    by_uuid = {device.uuid: device.index for device in devices if device.uuid}
-    by_address = {device.pci_address: device.index for device in devices if device.pci_address}
+    by_uuid = {device.uuid: [device.index] for device in devices if device.uuid}
+    by_address: dict[str, list[int]] = defaultdict(list)
+    for device in devices:
+        if device.pci_address:  # MIG instances share that of their GPU
+            by_address[device.pci_address].append(device.index)
     rows = []
     for one in found:
-        number = by_uuid.get(one.uuid, by_address.get(one.pci_address))
-        if number is not None or not (one.uuid or one.pci_address):
-            rows.append(_row(one, number, actions))
+        if not (one.uuid or one.pci_address):
+            rows.append(_row(one, None, actions))
+        numbers = by_uuid.get(one.uuid) or by_address.get(one.pci_address, [])
+        rows += [_row(one, number, actions) for number in numbers]
     return tuple(dict.fromkeys(rows))
 
 

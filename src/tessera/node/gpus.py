@@ -36,14 +36,15 @@ class Health(NamedTuple):
 
 
 class Gpu(NamedTuple):
-    """One GPU as its driver reports it.
+    """One GPU, or one MIG instance of a GPU, as its driver reports it.
 
     Attributes:
-        position: by the driver, in the order of the PCI addresses.
+        position: by the driver, in the order of the PCI addresses; instances come after all GPUs.
         pci_address: as the kernel writes it, ``0000:3b:00.0``.
         utilisation: share of the last interval in which it was busy, 0 to 1.
         temperature: degrees Celsius.
         power: watts.
+        instance: GPU instance and compute instance (MIG), such as ``7/0``; empty for a whole GPU.
     """
 
     position: int
@@ -57,6 +58,7 @@ class Gpu(NamedTuple):
     temperature: Optional[float] = None
     power: Optional[float] = None
     compute_mode: str = ""
+    instance: str = ""
     health: Health = Health()
 
 

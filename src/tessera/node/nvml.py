@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
 from tessera.node.gpus import (
     COMPUTE_MODES,
@@ -63,11 +63,21 @@ class NvmlReader(Reader):
             return None
         gpus: List[Gpu] = []
         warnings: List[str] = []
+        instances: List[Gpu] = []
         for index in range(number):
             try:
-                gpus.append(self._gpu(index, in_detail=in_detail))
+                gpu = self._gpu(index, in_detail=in_detail)
+                if not self._is_divided(gpu):
+                    gpus.append(gpu)
+                    continue
+                found = list(self._instances(gpu))
             except nvml.NVMLError as error:
                 warnings.append(f"GPU {index}: {error}")
+                continue
+            instances += found
+            if not found:
+                warnings.append(f"GPU {index}: it is in MIG mode and has no instances")
+        gpus += [gpu._replace(position=number + place) for place, gpu in enumerate(instances)]
         if not gpus and not warnings:
             return None
         return Reading(
@@ -136,6 +146,42 @@ class NvmlReader(Reader):
         except nvml.NVMLError as error:
             # Only its name is known: it was lost, or failed, after the listing.
             return gpu._replace(health=Health(fault=self._faults()[error.value]))
+
+    def _is_divided(self, gpu: Gpu) -> bool:
+        """Return whether a GPU is in MIG mode, in which programs use its instances only."""
+        if gpu.health.fault:
+            return False
+        handle = self._handles[gpu.pci_address]
+        return self._ask([0, 0], self._nvml.nvmlDeviceGetMigMode, handle)[0] == 1
+
+    def _instances(self, gpu: Gpu) -> Iterator[Gpu]:
+        """Yield the MIG instances of a GPU, with its address, serial number and health."""
+        nvml, ask, parent = self._nvml, self._ask, self._handles[gpu.pci_address]
+        for place in range(ask(0, nvml.nvmlDeviceGetMaxMigDeviceCount, parent)):
+            handle = ask(None, nvml.nvmlDeviceGetMigDeviceHandleByIndex, parent, place)
+            if handle is None:
+                continue  # the GPU could have more instances than it has
+            memory = ask(None, nvml.nvmlDeviceGetMemoryInfo, handle)
+            part = nvml.nvmlDeviceGetGpuInstanceId(handle)
+            yield gpu._replace(
+                uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
+                name=self._name_of_instance(gpu, handle),
+                memory_bytes=None if memory is None else int(memory.total),
+                memory_used_bytes=None if memory is None else int(memory.used),
+                utilisation=None,  # the driver reports it for the whole GPU only
+                instance=f"{part}/{nvml.nvmlDeviceGetComputeInstanceId(handle)}",
+            )
+
+    def _name_of_instance(self, gpu: Gpu, handle: Any) -> str:
+        """Return the name with the profile, which older drivers do not include."""
+        name = _text(self._ask("", self._nvml.nvmlDeviceGetName, handle))
+        if " MIG " in name:
+            return name
+        size = self._ask(None, self._nvml.nvmlDeviceGetAttributes_v2, handle)
+        if size is None:
+            return f"{gpu.name} MIG"
+        gigabytes = -(-size.memorySizeMB // 1024)
+        return f"{gpu.name} MIG {size.gpuInstanceSliceCount}g.{gigabytes}gb"
 
     def _with_facts(self, gpu: Gpu, handle: Any, *, in_detail: bool) -> Gpu:
         nvml, ask = self._nvml, self._ask

@@ -48,56 +48,72 @@ def device_files(root: str, spec: RunSpec, machine: str = "") -> List[str]:
         gpus = [str(number) for number in spec.devices]
     if not gpus or os.path.lexists(os.path.join(root, protocol.DEVICES_FILE)):
         return []
-    own = _numbers_of(root, gpus, _gpu_numbers(machine))
-    wanted = [f"/dev/nvidia{number}" for number in own]
+    own = _numbers_of(root, gpus, machine)
+    wanted = [f"/dev/nvidia{number}" for number, _ in own]
     wanted += _OF_ALL_GPUS
-    for number in own:
-        wanted += _instance_files(machine, number)
-    return [path for path in wanted if os.path.exists(machine + path)]
+    for number, instance in own:
+        wanted += _instance_files(machine, number, instance)
+    return [path for path in dict.fromkeys(wanted) if os.path.exists(machine + path)]
 
 
-def _numbers_of(root: str, gpus: Sequence[str], numbers: Dict[str, int]) -> List[int]:
-    """Return the numbers of the device files of GPUs.
+def _numbers_of(root: str, gpus: Sequence[str], machine: str) -> List[Tuple[int, str]]:
+    """Return the number of the device file of each GPU, and its MIG instance or an empty text.
 
-    A GPU without a UUID in the kernel's file has the PCI address of the last inventory. Where the
-    kernel has no such file, an index is the number.
+    Where the kernel has no file of the GPUs, an index is the number. The last inventory has the
+    PCI addresses of GPUs without a UUID in the kernel's file, and of MIG instances.
     """
-    found = {name: int(name) for name in gpus if name.isdigit()}
-    found.update(numbers)
+    names, addresses = _gpu_numbers(machine)
+    found = {name: (int(name), "") for name in gpus if name.isdigit()}
+    found.update((name, (number, "")) for name, number in names.items())
     if not found.keys() >= set(gpus):
         last = driver.stored(root)
         for gpu in last.reading.gpus if last else []:
-            if gpu.pci_address in numbers:
-                found.setdefault(gpu.uuid, numbers[gpu.pci_address])
+            known = addresses if gpu.instance else names
+            if gpu.pci_address in known:
+                found.setdefault(gpu.uuid, (known[gpu.pci_address], gpu.instance))
     missing = ", ".join(name for name in gpus if name not in found)
     if missing:
         raise ProtocolError("gpu-missing", f"the node has no GPU {missing}", protocol.NODE)
     return [found[name] for name in gpus]
 
 
-def _gpu_numbers(machine: str) -> Dict[str, int]:
-    """Return the number of each GPU's device file by index, and by UUID or else PCI address.
+def _gpu_numbers(machine: str) -> Tuple[Dict[str, int], Dict[str, int]]:
+    """Return the number of each GPU's device file by name, and by PCI address.
 
-    The driver counts GPUs by their bus address.
+    The names are the index, since the driver counts GPUs by their bus address, and the UUID. A GPU
+    without a UUID in its file has its address as a name.
     """
-    found = {}
+    names: Dict[str, int] = {}
+    addresses: Dict[str, int] = {}
     for index, address in enumerate(names_in(machine + _GPUS)):
         text = system.read_text(f"{machine}{_GPUS}/{address}/information")
         number, uuid = _GPU_NUMBER.search(text), _GPU_UUID.search(text)
         if number is not None:
-            found[str(index)] = int(number.group(1))
-            found[address.lower() if uuid is None else uuid.group(1)] = int(number.group(1))
-    return found
+            names[str(index)] = addresses[address.lower()] = int(number.group(1))
+            names[address.lower() if uuid is None else uuid.group(1)] = int(number.group(1))
+    return names, addresses
 
 
-def _instance_files(machine: str, gpu: int) -> Iterator[str]:
+def _instance_files(machine: str, gpu: int, only: str) -> Iterator[str]:
     """Yield the files that grant access to the MIG instances of a GPU.
 
     Files for its configuration and monitoring are not included.
+
+    Args:
+        machine: root directory of the machine.
+        gpu: number of its device file.
+        only: the instance of the run; all instances if empty.
     """
     top = f"{machine}{_CAPABILITIES}/gpu{gpu}/mig"
+    gpu_instance, _, compute_instance = only.partition("/")
     for instance in filter(_GPU_INSTANCE.fullmatch, names_in(top)):
-        parts = filter(_COMPUTE_INSTANCE.fullmatch, names_in(f"{top}/{instance}"))
+        if only and instance != f"gi{gpu_instance}":
+            continue
+        parts = [
+            part
+            for part in filter(_COMPUTE_INSTANCE.fullmatch, names_in(f"{top}/{instance}"))
+            if not only or part == f"ci{compute_instance}"
+        ]
         for place in (instance, *(f"{instance}/{part}" for part in parts)):
             number = _FILE_NUMBER.search(system.read_text(f"{top}/{place}/access"))
             if number is not None:

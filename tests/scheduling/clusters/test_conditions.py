@@ -89,6 +89,14 @@ def test_the_kernel_names_a_gpu_by_its_address(node: Node) -> None:
     assert unhealthy(node) == {5: sentence("condition-xid-hardware")}
 
 
+def test_a_message_about_an_address_concerns_all_instances_there(node: Node) -> None:
+    gpus = [replace(gpu, pci_address=f"0000:0{gpu.index // 2}:00.0") for gpu in GPUS]
+
+    probe(node, Condition(hardware.XID_HARDWARE, pci_address="0000:02:00.0"), gpus=gpus)
+
+    assert set(unhealthy(node)) == {4, 5}
+
+
 def test_a_lost_gpu_shows_the_message_of_its_driver(node: Node) -> None:
     lost = Condition(hardware.LOST, pci_address="0000:03:00.0")
 
