@@ -79,7 +79,7 @@ class WorkerSettings:
     log_cap_bytes: int = 64 << 20
     archive_bytes: int = 20 << 30
     disk_bytes: int = 0
-    transfer_bytes: int = 8 << 30
+    transfer_bytes: int = 100 << 30
     transfer_seconds: float = 1800.0
 
     @property

@@ -225,8 +225,8 @@ REST_FRAMEWORK = {
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 # A checkpoint is copied to the next node of its job, unless it exceeds this size or time.
-CHECKPOINT_TRANSFER_BYTES = 8 << 30
-CHECKPOINT_TRANSFER_SECONDS = 1800.0
+CHECKPOINT_TRANSFER_BYTES = TESSERA.checkpoint_bytes
+CHECKPOINT_TRANSFER_SECONDS = TESSERA.checkpoint_seconds
 
 TENANT_UIDS = TESSERA.tenant_uids
 

@@ -54,6 +54,8 @@ class TesseraSettings:
         log_cap_bytes: size limit of each member's log.
         archive_bytes: limit of all uploaded archives of a tenant.
         disk_bytes: limit for the run directory and checkpoints of a job on a node; 0 for none.
+        checkpoint_bytes: largest checkpoint that is copied between nodes.
+        checkpoint_seconds: time limit of this copy.
         tenant_uids: first and last of the Unix user ids that tenants get on nodes.
         email_url: address of the mail server; mail is off if empty.
         email_from: sender of mail.
@@ -81,6 +83,8 @@ class TesseraSettings:
     log_cap_bytes: int
     archive_bytes: int
     disk_bytes: int
+    checkpoint_bytes: int
+    checkpoint_seconds: float
     tenant_uids: tuple[int, int]
     email_url: str
     email_from: str
@@ -109,6 +113,8 @@ KNOWN: Final = frozenset(
         "TESSERA_KEEP_ROUND_BYTES",
         "TESSERA_ARCHIVE_BYTES",
         "TESSERA_DISK_BYTES",
+        "TESSERA_CHECKPOINT_BYTES",
+        "TESSERA_CHECKPOINT_SECONDS",
         "TESSERA_TENANT_UIDS",
         "TESSERA_LEASE_SECONDS",
         "TESSERA_LOG_CAP_BYTES",
@@ -186,6 +192,12 @@ def read_environment(environ: Mapping[str, str]) -> TesseraSettings:
         ),
         disk_bytes=int(
             _number(environ, "TESSERA_DISK_BYTES", 100 << 30, within=(0, 1e15, "bytes"))
+        ),
+        checkpoint_bytes=int(
+            _number(environ, "TESSERA_CHECKPOINT_BYTES", 100 << 30, within=(0, 1e15, "bytes"))
+        ),
+        checkpoint_seconds=_number(
+            environ, "TESSERA_CHECKPOINT_SECONDS", 1800.0, within=(1, 86400, "seconds")
         ),
         tenant_uids=_uid_range(environ),
         email_url=_email_url(environ),

@@ -119,6 +119,18 @@ def test_how_long_things_are_kept_and_runs_go_on_alone_can_be_set() -> None:
     assert (settings.log_cap_bytes, settings.archive_bytes) == (16 << 20, 1000)
 
 
+def test_the_limits_of_copied_checkpoints_can_be_set() -> None:
+    usual = read_environment({})
+    chosen = read_environment(
+        {"TESSERA_CHECKPOINT_BYTES": "1e12", "TESSERA_CHECKPOINT_SECONDS": "7200"}
+    )
+
+    assert (usual.checkpoint_bytes, usual.checkpoint_seconds) == (100 << 30, 1800.0)
+    assert (chosen.checkpoint_bytes, chosen.checkpoint_seconds) == (10**12, 7200.0)
+    with pytest.raises(SettingsError, match="TESSERA_CHECKPOINT_SECONDS"):
+        read_environment({"TESSERA_CHECKPOINT_SECONDS": "0"})
+
+
 def test_behind_https_forms_come_from_the_allowed_hosts_only() -> None:
     hosts = "tessera.example.org, .example.net,*"
     settings = read_environment({"TESSERA_HTTPS": "1", "TESSERA_ALLOWED_HOSTS": hosts})
