@@ -37,7 +37,7 @@ def registry_of(image: str) -> tuple[str, str]:
 def list_registry_logins(viewer: Viewer) -> Sequence[RegistryLogin]:
     """Return the logins that a viewer may manage, by ID."""
     found = RegistryLogin.objects.visible_to(viewer).select_related("tenant")
-    return found.defer("sealed").order_by("pk")
+    return list(found.defer("sealed").order_by("pk"))
 
 
 @transaction.atomic
