@@ -146,8 +146,8 @@ def _set_contact(node_id: int, contact: NodeState, reason: str, now: datetime) -
         return False
     if node.contact == contact:
         if driver_hangs(node) and reason != DRIVER_HANGS:  # it does not even respond any more
-            changes = {"contact_reason": reason[:500], "state_reason": reason[:500]}
-            Node.objects.filter(pk=node_id).update(**changes)
+            text = reason[:500]
+            Node.objects.filter(pk=node_id).update(contact_reason=text, state_reason=text)
             node_has_changed(node_id)
         return False
     state = state_of(contact, node.held)

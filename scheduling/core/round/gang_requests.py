@@ -21,7 +21,7 @@ from scheduling.core.messages import message
 from scheduling.core.reasons import Reason
 from scheduling.core.values import ClusterSnapshot, HoldingJob, NodeFacts, QueuedJob, VcFacts
 from tessera.isolation import CONTAINER, LEVELS, NONE, at_least
-from tessera.messages import Listing
+from tessera.messages import Listing, Parameter
 from tessera.reasons import ReasonCode
 
 OPPORTUNISTIC_PRIORITY = -1
@@ -373,11 +373,12 @@ def _unsuited(
         return
     unmet = {facts: required.unmet_by(facts) for facts in {node.gpus for node in snapshot.nodes}}
     best = strictest(unmet)
-    for name, code, least, most in (
+    rules: tuple[tuple[str, str, Parameter, Parameter], ...] = (
         ("driver", "driver-too-low", required.driver, best.driver),
         ("cuda", "cuda-too-low", required.cuda, best.cuda),
-        ("device_memory", "device-memory-too-low", *_gibibytes(required, best)),
-    ):
+        ("device_memory", "device-memory-too-low", _gibibytes(required), _gibibytes(best)),
+    )
+    for name, code, least, most in rules:
         gone = frozenset(node.name for node in snapshot.nodes if name in unmet[node.gpus])
         if not gone:
             continue
@@ -395,8 +396,8 @@ def _unsuited(
         )
 
 
-def _gibibytes(*found: Requirements) -> tuple[float, ...]:
-    return tuple(round(one.device_memory / 2**30, 1) for one in found)
+def _gibibytes(found: Requirements) -> float:
+    return round(found.device_memory / 2**30, 1)
 
 
 def _is_for_others(node: NodeFacts, tenant: int) -> bool:

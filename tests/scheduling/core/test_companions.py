@@ -107,7 +107,7 @@ def test_companions_start_on_the_nodes_of_the_others_in_turn() -> None:
         *(("ps", 0, 2), ("ps", 1, 3), ("ps", 2, 4)),
     ]
     assert [one.node for one in rest] == [first.node, second.node, first.node]
-    assert all(one.leaves == one.device_indices == () for one in rest)
+    assert not any(one.leaves or one.device_indices for one in rest)
     assert len(first.leaves) == len(second.leaves) == 4
 
 

@@ -61,7 +61,7 @@ def test_the_whole_gang_is_dispatched_and_companions_share_the_limits_of_their_h
     assert {run.cpus for name, run in runs.items() if name.startswith("ps")} == {1.0}
     assert (runs["worker.0"].cpus, runs["worker.1"].cpus) == (30.0, 31.0)
     assert runs["worker.0"].memory_bytes == (64 << 30) - (2 << 30)
-    assert runs["ps.0"].devices == runs["ps.0"].gpus == []
+    assert (runs["ps.0"].devices, runs["ps.0"].gpus) == ([], [])
     assert runs["ps.0"].env["CUDA_VISIBLE_DEVICES"] == ""
     assert {run.env["WORLD_SIZE"] for run in runs.values()} == {"5"}
     assert runs["worker.0"].env["RANK"] == "0"
