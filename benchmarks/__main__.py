@@ -1,4 +1,4 @@
-"""``make bench``: runs every benchmark in a process of its own and writes one file of entries."""
+"""``make bench``: runs every benchmark in a separate process and writes one file of entries."""
 
 import argparse
 import json
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def _entries(text: str) -> list[dict[str, object]]:
-    """One JSON list, or one entry a line."""
+    """Parse a JSON list, or one JSON entry per line."""
     if text.lstrip().startswith("["):
         found: list[dict[str, object]] = json.loads(text)
         return found

@@ -43,7 +43,7 @@ Entry = dict[str, Any]
 
 
 def cluster(devices: int) -> ClusterSpec:
-    """Racks of ten nodes of eight devices, all guaranteed to three virtual clusters."""
+    """Return racks of ten nodes of eight devices, all guaranteed to three virtual clusters."""
     nodes = devices // 8
     racks = tuple(
         PhysicalCell(
@@ -78,7 +78,7 @@ def request(number: int, chance: random.Random) -> GangRequest:
 
 
 def all_entries() -> list[Entry]:
-    """Every measurement."""
+    """Yield all measurements."""
     small = CellEngine(cluster(10_000))
     return [
         allocation_mix(small),
@@ -164,7 +164,7 @@ def _decision_times(pristine: CellEngine, seed: int, count: int) -> list[float]:
 
 
 def rounds(pristine: CellEngine) -> list[Entry]:
-    """B2: 1,000 pending gangs on a cluster 80 % full, cold; then again with nothing changed."""
+    """B2: 1,000 pending gangs on a cluster 80 % full, cold, and then again without changes."""
     cold, warm = [], []
     for seed in range(20):
         chance = random.Random(seed)
@@ -197,7 +197,7 @@ def _filled(pristine: CellEngine, chance: random.Random, share: float) -> CellEn
 
 
 def scaling() -> list[Entry]:
-    """B3: how the cost of a decision grows from 1,000 to 100,000 devices."""
+    """B3: growth of the cost of a decision from 1,000 to 100,000 devices."""
     sizes = (1_000, 10_000, 100_000)
     points = []
     for devices in sizes:

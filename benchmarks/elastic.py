@@ -1,7 +1,8 @@
-"""What elastic training costs: logical workers, reports, leaving and coming back.
+"""Cost of elastic training: logical workers, reports, preemption and resumption.
 
-Logical workers and plain micro-batches do the same work in one process and in turns, so that the
-machine's moods meet both; processor time is compared. Needs PyTorch (the extra ``train``).
+Logical workers and plain micro-batches do the same work in one process and in turns, so that
+disturbances of the machine affect both; processor time is compared. Needs PyTorch (the extra
+``train``).
 """
 
 import argparse
@@ -26,7 +27,7 @@ LEAVES = 100
 
 
 def main() -> None:
-    """Measure and print entries, one a line; nothing, and a word, where PyTorch is missing."""
+    """Measure and print entries, one per line; without PyTorch, print only a message."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     options = parser.parse_args()
@@ -74,7 +75,7 @@ def percentile(values: list[float], part: int) -> float:
 
 
 def leaves() -> tuple[list[float], list[float]]:
-    """Steps lost by each of many stopped loops, and seconds until the next step.
+    """Return the lost steps of each of many stopped loops, and the seconds until the next step.
 
     Each is a process that gets a notice at a random instant; another resumes from its checkpoint.
     The time begins when the notice is written and ends with the first step of the second process;
@@ -189,7 +190,7 @@ def plain_steps(name: str) -> Callable[[int], None]:
 
 
 def logical_steps(name: str) -> Callable[[int], None]:
-    """The same by logical workers in one process."""
+    """Run the same steps with logical workers in one process."""
     from tessera.train import Feed, LogicalWorkers
 
     model, optimizer, data, batch_size = parts(name)

@@ -17,5 +17,5 @@ def entry(name: str, value: float, unit: str, better: str, context: str) -> dict
 
 
 def p95(values: Sequence[float]) -> float:
-    """The smallest value that 95 % of all values do not exceed (nearest rank)."""
+    """Return the 95th percentile (nearest rank)."""
     return sorted(values)[math.ceil(len(values) * 0.95) - 1]

@@ -1,8 +1,8 @@
 """Cases of ``benchmarks.estimates``: jobs, policy, and number of devices.
 
 Development cases take the first half, in time, of virtual clusters that were used for tuning.
-Held-out cases take the second half of others, other sources, other layouts and other policies; the
-fresh ones among them were unseen when all choices were made.
+Held-out cases take the second half of others, other sources, other layouts and other policies;
+fresh cases among them were unseen when all choices were made.
 """
 
 import gzip
@@ -30,7 +30,7 @@ SHORTEST: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Jobs of a trace on a cluster of their own.
+    """Jobs of a trace on a separate cluster.
 
     Attributes:
         source: ``philly:NAME+NAME``, ``chronus:FILE``, ``muri:FILE``, ``itp:FILE``, ``made:SEED``;
@@ -110,7 +110,7 @@ def jobs_of(case: Case, most: int) -> list[TraceJob]:
 
 @lru_cache(maxsize=2)
 def _read(kind: str, name: str) -> tuple[TraceJob, ...]:
-    """All jobs of a file that run long enough, in time order."""
+    """Return all jobs of a file that run long enough, in time order."""
     folder = DATA / ("elasticflow/raw" if kind == "itp" else kind)
     found = sorted(folder.glob(f"{name}.csv*"))
     if not found:
@@ -149,7 +149,7 @@ def _made(seed: int, most: int) -> list[TraceJob]:
 
 
 def queued_jobs(case: Case, jobs: Sequence[TraceJob]) -> list[QueuedJob]:
-    """The jobs as rounds see them, numbered from 1 on; a tenant is a virtual cluster."""
+    """Return the jobs as input of rounds, numbered from 1; each tenant is a virtual cluster."""
     numbers = _clusters(jobs)
     lots = np.random.default_rng(len(jobs))
     found = []

@@ -1,15 +1,15 @@
-"""Start estimates against what happened: traces replayed under live policies.
+"""Start estimates compared with actual starts: traces replayed under live policies.
 
-Each trace is replayed by the rounds themselves with its true run times. Whenever some jobs have
-come and had to wait, their starts are estimated from what could be known at that moment: run times
-of jobs that had ended or were running, and errors of earlier estimates. Nothing of the future is
-used, neither run times nor arrivals. Where most futures do not come to the start nothing is told,
-as in the portal. Beside it stand the quantiles of the waits that were over by then in the same
-virtual cluster. The first part of each trace only teaches.
+Each trace is replayed by the rounds themselves with its true run times. When some jobs have
+arrived and have to wait, their starts are estimated from the data available at that time: run
+times of ended and running jobs, and errors of earlier estimates. Future run times and arrivals are
+not used. If most futures do not reach the start, no estimate is given, as in the portal. The
+results are compared with the quantiles of the completed waits in the same virtual cluster. The
+first part of each trace is only for training.
 
     python -m benchmarks.estimates [--held-out] [--jobs N] [--futures N] [--case NAME ...]
 
-Without ``--case`` the cases are run on which everything was tuned, with ``--held-out`` the others.
+Without ``--case``, the tuning cases are run; with ``--held-out``, the other cases.
 """
 
 import argparse
@@ -43,13 +43,13 @@ from scheduling.core.workloads.traces import TraceJob
 TEACHES: Final = 0.4
 SETTINGS: Final = SimulationSettings(horizon=HORIZON, coarse=0.1, most_waiting=100)
 TOGETHER: Final = 4
-"""Number of newly waiting jobs that are estimated at once; more in crowds:"""
+"""Number of newly waiting jobs that are estimated together; more in long queues:"""
 
 CROWD_PART: Final = 8
 """at least one in this many of the waiting jobs."""
 
 LEAST_WAITS: Final = 5
-"""With fewer ended waits the comparison is left out."""
+"""Minimum number of completed waits for the comparison."""
 
 Entry = dict[str, Any]
 
@@ -62,7 +62,7 @@ class Asked:
         quantiles: seconds from ``at`` on; None: most futures ended before the start, so that
             no estimate was shown.
         devices: requested devices of the job.
-        counts: it is not of the training part of the trace.
+        counts: whether it is outside the training part of the trace.
     """
 
     job: int
@@ -75,7 +75,7 @@ class Asked:
     counts: bool
 
     def told(self, quantiles: Quantiles) -> PastEstimate:
-        """The same for ``Calibration``."""
+        """Return the estimate as input of ``Calibration``."""
         return PastEstimate(
             quantiles=quantiles,
             wait=self.start - self.at,
@@ -103,7 +103,7 @@ class Seen:
     untold: int = 0
 
     def add(self, other: "Seen") -> None:
-        """Add other results, as of other congestions."""
+        """Add other results, as separate congestions."""
         before = 1 + max((vc for vc, _ in self.congestions), default=0)
         self.congestions += [(before + vc, number) for vc, number in other.congestions]
         self.untold += other.untold
@@ -175,14 +175,14 @@ def judge(asked: Sequence[Asked]) -> Seen:
 
 
 def _events(asked: Sequence[Asked]) -> Iterator[tuple[float, bool, Asked]]:
-    """When estimates are made, and when their jobs start."""
+    """Return the times of the estimates, and the starts of their jobs."""
     for one in asked:
         yield one.at, True, one
         yield one.start, False, one
 
 
 def _usual(waits: list[float], waited: float) -> Quantiles:
-    """The remaining waits of others after the same wait, or of all if these were few."""
+    """Return the remaining waits of jobs that waited as long; of all jobs if these are few."""
     rest = waits[bisect_right(waits, waited) :]
     if len(rest) < LEAST_WAITS:
         rest, waited = waits, 0.0

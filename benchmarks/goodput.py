@@ -3,9 +3,8 @@
 The examples' models train with one to as many processes as there are processors, one thread each.
 The model of live jobs is fitted to half of the pairs of processes and batch; the other half is
 predicted and measured. Pairs take turns, and processor time is compared, so that other work of the
-machine disturbs little; wall time is reported as well. Then the statistical efficiency that
-the noise scale predicts for a larger batch is compared with the samples needed to reach the
-same loss. Needs PyTorch.
+machine disturbs little; wall time is reported as well. Then the predicted statistical efficiency
+of a larger batch is compared with the samples needed to reach the same loss. Needs PyTorch.
 """
 
 import importlib.util
@@ -111,7 +110,7 @@ def errors_of_step_times(measured: Sequence[Measured]) -> list[float]:
 
 
 def timed(one: Measured) -> Any:
-    """The reports of a job with such steps."""
+    """Return the reports of a job with these steps."""
     from scheduling.core.values import Timed
 
     return Timed(
@@ -147,7 +146,7 @@ def measured_steps(name: str) -> list[Measured]:
 
 
 def steps_of(ranks: Sequence[Connection], local: int) -> list[Step]:
-    """Some steps of a group."""
+    """Run some steps of a group."""
     for rank in ranks:
         rank.send(local)
     if not all(rank.poll(PATIENCE_SECONDS) for rank in ranks):

@@ -1,7 +1,8 @@
-"""Processor time that starting and ending a job costs a node at each isolation level.
+"""Processor time of a node for the start and end of a job at each isolation level.
 
 The jobs are all ``true``. The processor time is that of the whole machine, which must have no
-other work: a log writer does not reap its runner, so no process accounts for all others. The
+other work: a log writer does not reap its runner, so no process has the total time of all others.
+The
 difference to level ``none`` is the cost of the sandbox, with the network of the node or an own
 network, without and with a published port. As root it also measures runners of an ordinary
 account: at level ``none``, and at level ``user`` through the helper and sudo.
@@ -84,7 +85,7 @@ def measure(level: str, job: dict[str, Any]) -> tuple[float, float]:
 
 
 def measure_in(session: Session, level: str, job: dict[str, Any]) -> tuple[float, float]:
-    """The same in a session."""
+    """Measure in a session."""
     for _ in range(3):
         run(session, level, job)  # the levels are probed with the first job
     before, begun = spent(), time.monotonic()
@@ -95,7 +96,7 @@ def measure_in(session: Session, level: str, job: dict[str, Any]) -> tuple[float
 
 
 def run(session: Session, level: str, job: dict[str, Any]) -> None:
-    """One job to its end."""
+    """Run one job to its end."""
     spec = make_spec("true", isolation=level, uid=UID if level == USER else None, **job)
     session.start(spec)
     found = session.exit_of(spec)

@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 120.0
 def measure(
     *, jobs: int = 80, burst: int = 300, isolation: str = "", stage_of: Stage | None = None
 ) -> list[dict[str, Any]]:
-    """Both benchmarks in one installation; entries as in ``results/latest.json``."""
+    """Run both benchmarks in one installation; return entries as in ``results/latest.json``."""
     if stage_of is not None:
         return _measure(stage_of, jobs, burst)
     with stage(isolation=isolation) as found:
@@ -68,7 +68,7 @@ def _processor_seconds(found: Stage) -> dict[str, float]:
 
 
 def submit_to_running(jobs: int) -> list[float]:
-    """Seconds from submit until a reader sees the job running."""
+    """Return the seconds from the submit until a poll returns the job as running."""
     submitted: dict[int, float] = {}
     seen: dict[int, float] = {}
     done = threading.Event()

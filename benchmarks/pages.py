@@ -1,7 +1,7 @@
 """Server time of pages and lists at size, without changes and after each change.
 
 Run by hand: ``python -m benchmarks.pages [--still N] [--moving N]``; prints JSON entries, one a
-line. Times are of the whole answer in this process, so they include waiting for the processor;
+line. Times are those of the complete response in this process, including waits for the processor;
 ``page_cpu`` is the processor time.
 """
 
@@ -63,12 +63,12 @@ PAGES: Final = (
     ("api_timeline", "/api/v1/timeline/"),
     ("api_usage", "/api/v1/usage/"),
 )
-"""Measured pages, as a cluster admin, who sees the most."""
+"""Measured pages, as a cluster admin, whose pages have the most content."""
 
 
 @dataclass
 class Times:
-    """Seconds of each request: from its begin to its end, and on the processor."""
+    """Seconds of each request: elapsed, and on the processor."""
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
@@ -138,7 +138,7 @@ def _ask(client: Any, path: str, times: Times) -> None:
 
 
 def _nothing() -> None:
-    """The cluster does not change."""
+    """Leave the cluster unchanged."""
 
 
 def _end_one_job() -> None:

@@ -1,8 +1,8 @@
-"""What a resize costs on real nodes: from the notice until the job's processes run again.
+"""Cost of a resize on real nodes, from the notice until the job's processes run again.
 
-A job saves, leaves, is queued, gets devices and starts on one of three SSH nodes, which is what
-resizes, preemptions and moves have in common (ADR 12); its checkpoint comes along. The start of
-Python and its libraries, which is the job's own, is not in it.
+A job saves, leaves, is queued, gets devices and starts on one of three SSH nodes, like after any
+resize, preemption or move (ADR 12); its checkpoint is copied. The start of Python and its
+libraries is not included.
 
 Run by hand: ``python -m benchmarks.resizes [--times N]``; prints JSON entries.
 """
@@ -79,7 +79,7 @@ def _preempt(job_id: int) -> None:
 
 
 def _stop(job_id: int) -> None:
-    """Stop the job, which would outlive the stage and its nodes."""
+    """Stop the job, since it would outlive the stage and its nodes."""
     from django.utils import timezone
 
     from scheduling.jobs.models import Job
@@ -108,7 +108,7 @@ def _wait_until(condition: Callable[[], bool], otherwise: str) -> None:
 
 
 def _costs(job_id: int) -> list[float]:
-    """Seconds from each notice until the next attempt ran."""
+    """Return the seconds from each notice until the next attempt runs."""
     from scheduling.runs.models import Attempt, Preemption
 
     began = dict(Attempt.objects.filter(job=job_id).values_list("number", "running_at"))

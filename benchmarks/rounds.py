@@ -1,8 +1,8 @@
-"""Rounds at size: a cluster of simulated nodes in a database of its own.
+"""Rounds at scale: a cluster of simulated nodes in a separate database.
 
 Run by hand: ``python -m benchmarks.rounds``; prints JSON entries, one a line. No processes run on
-nodes: the nodes' side of a job (prepared, running, ended) is reported through the services as a
-node would.
+nodes: the benchmark reports the progress of jobs (prepared, running, ended) through the services,
+like a node.
 """
 
 import json
@@ -28,7 +28,7 @@ VIRTUAL_CLUSTERS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How large a cluster and its queue are.
+    """Size of a cluster and its queue.
 
     Attributes:
         nodes: machines of eight devices.
@@ -174,7 +174,7 @@ def _run_round(at: Any) -> dict[str, float]:
 
 
 def end_some_jobs(at: Any, count: int = ENDED_PER_ROUND) -> None:
-    """Report that the jobs that started first have ended well."""
+    """Report that the oldest running jobs have succeeded."""
     from django.db import transaction
 
     from scheduling.runs.models import Attempt

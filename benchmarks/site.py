@@ -1,4 +1,4 @@
-"""A large installation with its web process, on a folder and a port of its own."""
+"""A large installation with its web process, in a separate folder and on a separate port."""
 
 import contextlib
 import os
@@ -52,7 +52,7 @@ class Site:
 def site(*, rounds: bool = False) -> Iterator[Site]:
     """Fill an installation, start Redis and the web process, and the rounds if wanted.
 
-    This process's environment and Django settings are set for it. One process can do so once.
+    It sets the environment and Django settings of this process, once per process.
     """
     folder = Path(tempfile.mkdtemp(prefix="tessera-site-"))
     children: list[subprocess.Popen[bytes]] = []

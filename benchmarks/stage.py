@@ -1,4 +1,4 @@
-"""A control plane without a portal, in a folder of its own: Redis, workers, three SSH nodes."""
+"""A control plane without a portal in a separate folder: Redis, workers, three SSH nodes."""
 
 import contextlib
 import json
@@ -185,7 +185,7 @@ def _resident(pid: int) -> int:
 
 
 def _processor(pid: int) -> float:
-    """Seconds of a process, and of its reaped children."""
+    """Return the processor seconds of a process and its reaped children."""
     try:
         line = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""Jobs submitted by REST while rounds run: one by one for a minute, and a thousand in one call.
+"""Submits by REST while rounds run: single jobs for a minute, and 1,000 jobs in one call.
 
 Run by hand: ``python -m benchmarks.submits [--seconds N] [--callers N]``; prints JSON entries.
 """
@@ -75,7 +75,7 @@ def _count_rounds() -> int:
 
 
 def _one_by_one(found: Site, key: str, seconds: float, callers: int) -> list[float]:
-    """Seconds of each call answered within the time."""
+    """Return the seconds of each call that ended within the time."""
     waits: list[float] = []
     faults: list[str] = []
     until = time.perf_counter() + seconds

@@ -2,8 +2,8 @@
 
 Run by hand: ``python -m benchmarks.viewers [--viewers N] [--seconds N] [--fetches N]``;
 prints JSON entries.
-Jobs end twice a second; every viewer follows the overview, and a tenth their queue too. Meanwhile
-parts of the page are fetched at the pace that the server asks its viewers for.
+Jobs end twice a second. Every viewer follows the overview, and a tenth of them also their queue.
+Parts of the page are fetched at the pace that the server requests.
 """
 
 import argparse
@@ -26,7 +26,7 @@ FETCHES_PER_SECOND = 25.0
 
 @dataclass
 class Watch:
-    """Changes made and seen; ``in_use`` falls with every change, so it identifies them."""
+    """Committed and received changes, identified by ``in_use``, which falls with every change."""
 
     changes: list[tuple[int, float]] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Watch:
 
 
 class Viewer:
-    """One tab: knows the devices in use from its messages alone."""
+    """One tab, which gets the devices in use only from its messages."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
