@@ -36,9 +36,8 @@ class LogRuleSpec:
     action: LogAction
 
 
-# A pattern also matches inside words. The patterns below use word boundaries and require the texts
-# that
-# the drivers and libraries write, so that prose, counts of nothing and settings do not match.
+# A pattern also matches inside words. The patterns below use word boundaries and require the exact
+# texts of drivers and libraries, so that prose, counts of 0 and settings do not match.
 DEFAULT_RULES: Final = (
     LogRuleSpec(
         name="uncorrectable ECC error",
