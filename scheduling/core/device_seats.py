@@ -100,7 +100,7 @@ def _same_place(seat: DeviceSeat, device: Device) -> bool:
     return _same_address(seat, device) and seat.model in {"", device.type}
 
 
-def _unmoved(seat: Seat, device: Device) -> bool:
+def _unmoved(seat: DeviceSeat, device: Device) -> bool:
     """Return whether the same device is at the same address: MIG instances share an address."""
     return _same_uuid(seat, device) and _same_address(seat, device)
 

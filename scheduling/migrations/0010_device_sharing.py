@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scheduling', '0008_storages'),
+        ('scheduling', '0009_hybrid_parallelism'),
         ('tenants', '0002_audit_triggers'),
     ]
 

@@ -24,7 +24,7 @@ def fill_gpu_facts(apps, schema_editor):
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scheduling', '0008_storages'),
+        ('scheduling', '0010_device_sharing'),
         ('tenants', '0002_audit_triggers'),
     ]
 
