@@ -21,7 +21,7 @@ from scheduling.core.messages import message
 from scheduling.core.reasons import Reason
 from scheduling.core.values import ClusterSnapshot, HoldingJob, NodeFacts, QueuedJob, VcFacts
 from tessera.isolation import CONTAINER, LEVELS, NONE, at_least
-from tessera.messages import Listing, Parameter
+from tessera.messages import Listing
 from tessera.reasons import ReasonCode
 
 OPPORTUNISTIC_PRIORITY = -1
@@ -373,24 +373,25 @@ def _unsuited(
         return
     unmet = {facts: required.unmet_by(facts) for facts in {node.gpus for node in snapshot.nodes}}
     best = strictest(unmet)
-    rules: tuple[tuple[str, str, Parameter, Parameter], ...] = (
-        ("driver", "driver-too-low", required.driver, best.driver),
-        ("cuda", "cuda-too-low", required.cuda, best.cuda),
-        ("device_memory", "device-memory-too-low", _gibibytes(required), _gibibytes(best)),
-    )
-    for name, code, least, most in rules:
+    memory, most = _gibibytes(required), _gibibytes(best)
+    for name, is_known, text in (
+        (
+            "driver",
+            best.driver,
+            message("driver-too-low", least=required.driver, most=best.driver),
+        ),
+        ("cuda", best.cuda, message("cuda-too-low", least=required.cuda, most=best.cuda)),
+        ("device_memory", most, message("device-memory-too-low", least=memory, most=most)),
+    ):
         gone = frozenset(node.name for node in snapshot.nodes if name in unmet[node.gpus])
         if not gone:
             continue
         field = f"requires.{name}"
-        text = (
-            message(code, least=least, most=most) if most else message("no-gpu-facts", name=field)
-        )
         yield (
             gone,
             Reason(
                 code=ReasonCode.GPU_REQUIREMENT,
-                message=text,
+                message=text if is_known else message("no-gpu-facts", name=field),
                 unblock=(message("lower-requirement", name=field),),
             ),
         )
