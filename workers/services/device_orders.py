@@ -40,8 +40,8 @@ def guest_places(members: Iterable[Member]) -> dict[int, list[GuestPlace]]:
                 holder_run_id=make_run_id(uid, role, rank),
                 slot=slot,
                 mode=mode,
-                floor=floor,
-                most=most,
+                floor=floor or 0,
+                most=most or 0,
                 leave_seconds=GUEST_GRACE_SECONDS,
                 sees_phase=tenants[0] == tenants[1],
             )
@@ -62,7 +62,9 @@ def device_orders(member_ids: Iterable[int]) -> Mapping[int, Sequence[DeviceOrde
     )  # fmt: skip
     for holder, device, slot, floor, most, uid, role, rank in rows:
         guests[holder, device].append(
-            GuestOrder(run_id=make_run_id(uid, role, rank), slot=slot, floor=floor, most=most)
+            GuestOrder(
+                run_id=make_run_id(uid, role, rank), slot=slot, floor=floor or 0, most=most or 0
+            )
         )
     orders: dict[int, list[DeviceOrder]] = {pk: [] for pk in ids}
     for (holder, device), those in sorted(guests.items()):

@@ -99,7 +99,8 @@ def decide_with_queue_order(
     name_hindrances(deciding)
     deciding.restate()
     result = with_guests(deciding, deciding.result())
-    gone = {start.job_id for start in (*result.starts, *result.guests)}
+    gone = {start.job_id for start in result.starts}
+    gone |= {guest.job_id for guest in result.guests}
     gone |= {rejection.job_id for rejection in result.rejections}
     lines: dict[int, Line] = defaultdict(Line)
     guaranteed, opportunistic = deciding.lines

@@ -188,8 +188,9 @@ def _collector_paused() -> Iterator[None]:
 
 
 def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -> RoundOutcome:
-    wanted = [*result.starts, *result.guests]
-    still_queued = queued_among([start.job_id for start in wanted])
+    wanted = [start.job_id for start in result.starts]
+    wanted += [guest.job_id for guest in result.guests]
+    still_queued = queued_among(wanted)
     seats = seats_now(
         [guest for guest in result.guests if guest.job_id in still_queued], reading.device_ids
     )
@@ -214,7 +215,7 @@ def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -
     rebound = write_rebindings(rebindings=result.rebindings, round_number=number, now=now)
     new_waits = _write_reasons(reading, result)
     _write_policy_states(reading, result)
-    dropped = tuple(start.job_id for start in wanted if start.job_id not in started)
+    dropped = tuple(job_id for job_id in wanted if job_id not in started)
     if dropped:
         request_round_on_commit("dropped")
     return RoundOutcome(

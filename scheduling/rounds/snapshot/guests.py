@@ -70,7 +70,7 @@ def guest_leases(using: str) -> tuple[GuestLease, ...]:
             slot=slot,
             holder=holder,
             holder_member=member,
-            most=most,
+            most=most or 0,
         )
         for job, address, node, index, slot, holder, member, most in rows.order_by(
             "job_id"
@@ -242,7 +242,7 @@ def _memory_free(
         return 0
     headroom = max(LEAST_HEADROOM, int(HEADROOM_SHARE * size))
     used = sum(guest.most for guest in guests)
-    return max(0, size - headroom - int(PEAK_FACTOR * peak) - used)
+    return max(0, int(size) - headroom - int(PEAK_FACTOR * peak) - used)
 
 
 def _limit_of(job: HoldingJob | None, role: str) -> int:

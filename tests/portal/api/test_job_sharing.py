@@ -13,7 +13,7 @@ from tests.factories.cluster import NOW, job_document, make_job
 from tests.factories.running import put_into, run_attempt
 
 RULES = "/api/v1/cluster/rules/"
-GUEST = {"class": "opportunistic", "sharing": {"allowed": True, "memory": "1GiB"}}
+GUEST: dict[str, Any] = {"class": "opportunistic", "sharing": {"allowed": True, "memory": "1GiB"}}
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_cluster_admins_turn_device_sharing_on_and_off(
 def test_a_virtual_cluster_has_its_consent_and_number_of_guests(
     api: Any, problem: Callable[..., Any]
 ) -> None:
-    url = f"/api/v1/virtual-clusters/{VirtualCluster.objects.unscoped().first().pk}/"
+    url = f"/api/v1/virtual-clusters/{VirtualCluster.objects.unscoped()[0].pk}/"
 
     before = api("root").get(url).json()
     after = api("root").patch(url, {"guests_default": "any", "max_guests": 3}, format="json")

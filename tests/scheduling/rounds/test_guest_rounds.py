@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import IntegrityError, connection, transaction
@@ -45,7 +46,7 @@ from workers.transports.base import CompanyReading, DeviceReading, GuestReading,
 pytestmark = pytest.mark.django_db
 LATER = NOW + timedelta(minutes=2)
 SETTINGS = WorkerSettings(data_dir=Path("/nonexistent"), installation="here")
-GUEST = {"class": "opportunistic", "sharing": {"allowed": True, "memory": "1GiB"}}
+GUEST: dict[str, Any] = {"class": "opportunistic", "sharing": {"allowed": True, "memory": "1GiB"}}
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +63,7 @@ def switch(*, enabled: bool) -> ClusterRules:
     return set_sharing(viewer=make_viewer("root"), enabled=enabled, now=NOW)
 
 
-def make_holder(**changes: object) -> Job:
+def make_holder(**changes: Any) -> Job:
     """A running job on all devices that allows guests of its tenant and reports steps."""
     changes.setdefault("sharing", {"guests": "same-tenant", "slowdown_percent": 7})
     job = make_job(worker={"devices": 8, "memory": "32GiB"}, **changes)
@@ -368,7 +369,7 @@ def test_a_cluster_that_does_not_share_reads_as_many_queries_as_before():
     assert state_of(holder) == JobState.RUNNING
 
 
-def company(holder: Job, **changes: object) -> CompanyReading:
+def company(holder: Job, **changes: Any) -> CompanyReading:
     return CompanyReading(
         holder_run_id=f"{Attempt.objects.get(job=holder).uid}.worker.0",
         **{"account": 0.5, "loss": 0.03, "memory_free": 3 << 30, "open": 0.4, **changes},

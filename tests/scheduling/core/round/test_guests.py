@@ -288,7 +288,8 @@ def shared(draw: st.DrawFn) -> tuple[ClusterSnapshot, ClusterSnapshot]:
             )
         )
     alone = replace(first, round_number=2, queued=tuple(waiting), holding=running)
-    hosts, guests = [], []
+    hosts: list[Host] = []
+    guests: list[HeldGuest] = []
     for job in running:
         for leaf in (leaf for leaves in job.members for leaf in leaves):
             host = host_of(job, consent=draw(st.sampled_from(Consent)), most_guests=2)
