@@ -17,8 +17,8 @@ import httpx
 import pytest
 import yaml
 
-from examples import submit
 from scheduling.core.jobspec.parsing import parse
+from tessera.cli import upload
 from tessera.client import Client
 from tests.support.elastic_training import events
 
@@ -262,7 +262,7 @@ def test_the_specification_of_an_example_is_accepted_and_names_its_script(name: 
     document = yaml.safe_load((EXAMPLES / name).read_text())
 
     spec = parse(document)
-    scripts = submit.scripts_of(document, EXAMPLES)
+    scripts = upload.scripts_of(document["roles"], EXAMPLES)
 
     assert spec.roles
     assert [script.stem.split("_")[0] for script in scripts] == [name.partition(".")[0]]
@@ -276,7 +276,7 @@ def test_an_example_is_packed_and_uploaded() -> None:
         return httpx.Response(201, json={"sha256": "a" * 64})
 
     with Client("http://portal", transport=httpx.MockTransport(answer)) as client:
-        stored = client.upload("digits.tar.gz", submit.packed([EXAMPLES / "digits_numpy.py"]))
+        stored = client.upload("digits.tar.gz", upload.packed([EXAMPLES / "digits_numpy.py"]))
 
     assert stored == "a" * 64
     with tarfile.open(fileobj=io.BytesIO(asked[0].content)) as archive:

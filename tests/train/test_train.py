@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -201,16 +202,17 @@ def test_queued_lines_are_written_at_the_end(job: Path) -> None:
 
 
 def test_metrics_of_all_steps_are_in_the_line(job: Path) -> None:
-    train.report(step=1, loss=2.0, epoch=0.5, total_steps=90, **{"val/loss": math.nan, "a<b": 3})
+    odd: dict[str, Any] = {"val/loss": math.nan, "a<b": 3}
+    train.report(step=1, loss=2.0, epoch=0.5, total_steps=90, **odd)
     for step in (2, 3):
         train.report(step=step, loss=1.0, lr=0.5, note="no number")
     reports._reporters[str(job / "reports.jsonl")].flush()
 
     first, second = lines_of(job / "reports.jsonl")
     assert (first["epoch"], first["total_steps"]) == (0.5, 90)
-    ((step, _, epoch, values),) = first["points"]
+    ((step, _, epoch, values),) = cast("list[Any]", first["points"])
     assert (step, epoch, values) == (1, 0.5, {"loss": 2.0, "val/loss": "nan", "a_b": 3.0})
-    assert [(point[0], point[3]) for point in second["points"]] == [
+    assert [(point[0], point[3]) for point in cast("list[Any]", second["points"])] == [
         (2, {"loss": 1.0, "lr": 0.5}),
         (3, {"loss": 1.0, "lr": 0.5}),
     ]
@@ -220,7 +222,7 @@ def test_points_of_fast_steps_are_thinned_to_the_length_of_a_line(
     job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reports, "MIN_SECONDS", math.inf)
-    names = {f"{'n' * 90}{number}": 1.0 / 3 for number in range(200)}
+    names: dict[str, Any] = {f"{'n' * 90}{number}": 1.0 / 3 for number in range(200)}
     for step in range(300):
         train.report(step=step, **names)
     reports._reporters[str(job / "reports.jsonl")].flush()

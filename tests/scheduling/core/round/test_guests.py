@@ -1,6 +1,7 @@
 """Guests of a round: who becomes one, who leaves, and that nothing else changes."""
 
 from dataclasses import fields, replace
+from typing import Any
 
 import orjson
 import pytest
@@ -86,7 +87,7 @@ def full_cluster(*waiting: QueuedJob, **changes: object) -> ClusterSnapshot:
     return cluster_snapshot(*waiting, holding=holding, guest_needs=needs, **changes)
 
 
-def with_host(snapshot: ClusterSnapshot, holder: int = 0, **changes: object) -> ClusterSnapshot:
+def with_host(snapshot: ClusterSnapshot, holder: int = 0, **changes: Any) -> ClusterSnapshot:
     return replace(snapshot, hosts=(host_of(snapshot.holding[holder], **changes),))
 
 
