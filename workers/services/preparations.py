@@ -306,19 +306,19 @@ class Preparations:
         """
         if not role.devices:
             return float(role.cpus or 0.0), int(role.memory or 0)
-        guests = demand(spec).guests_of(member.node_rank)
+        companions = demand(spec).companion_load(member.node_rank)
         shares = self._shares.get(member.node_id, {})
         mine = [shares[index] for index in member.devices if index in shares]
         # An instance with fewer devices than requested gets CPUs and memory in proportion.
         part = len(member.devices) / role.devices
-        cpus = role.cpus * part if role.cpus is not None else _rest(mine, 0, guests[0])
-        memory = role.memory * part if role.memory is not None else _rest(mine, 1, guests[1])
+        cpus = role.cpus * part if role.cpus is not None else _rest(mine, 0, companions[0])
+        memory = role.memory * part if role.memory is not None else _rest(mine, 1, companions[1])
         return float(cpus), int(memory)
 
 
-def _rest(shares: Sequence[tuple[float, int]], kind: int, guests: float) -> float:
+def _rest(shares: Sequence[tuple[float, int]], kind: int, companions: float) -> float:
     """Return the share that companions leave; 0 where the node declares none."""
-    return max(sum(share[kind] for share in shares) - guests, 0)
+    return max(sum(share[kind] for share in shares) - companions, 0)
 
 
 def _has_image(spec: JobSpec) -> bool:

@@ -94,7 +94,7 @@ class Demand:
         """Whether any member requires a container."""
         return any(member.image for member in self.roles)
 
-    def guests_of(self, position: int) -> tuple[float, int]:
+    def companion_load(self, position: int) -> tuple[float, int]:
         """Return processors and memory of the companions of one instance with devices.
 
         Args:

@@ -462,8 +462,8 @@ def _rack(member: MemberDemand) -> str | None:
 def _share_suffices(demand: Demand, node: NodeFacts) -> bool:
     """Return whether the share of its devices suffices for each instance and its companions."""
     return all(
-        _enough(load.cpus, load.guest_cpus, load.devices * node.cpus_per_device)
-        and _enough(load.memory, load.guest_memory, load.devices * node.memory_per_device)
+        _enough(load.cpus, load.companion_cpus, load.devices * node.cpus_per_device)
+        and _enough(load.memory, load.companion_memory, load.devices * node.memory_per_device)
         for load in _loads(demand)
     )
 
@@ -474,8 +474,8 @@ class _Load(NamedTuple):
     devices: int
     cpus: float | None
     memory: int | None
-    guest_cpus: float
-    guest_memory: int
+    companion_cpus: float
+    companion_memory: int
 
 
 @_by_demand
@@ -484,17 +484,17 @@ def _loads(demand: Demand) -> frozenset[_Load]:
         return frozenset(_Load(m.devices, m.cpus, m.memory, 0.0, 0) for m in demand.members)
     instances = [member for member in demand.members for _ in range(member.count)]
     return frozenset(
-        _Load(member.devices, member.cpus, member.memory, *demand.guests_of(position))
+        _Load(member.devices, member.cpus, member.memory, *demand.companion_load(position))
         for position, member in enumerate(instances)
     )
 
 
-def _enough(wanted: float | None, guests: float, there: float) -> bool:
+def _enough(wanted: float | None, companions: float, there: float) -> bool:
     # Nodes without declarations are not checked.
-    if there <= 0 or (wanted is None and not guests):
+    if there <= 0 or (wanted is None and not companions):
         return True
     # An instance without a request has what its companions leave, which must not be nothing.
-    return guests < there if wanted is None else wanted + guests <= there
+    return companions < there if wanted is None else wanted + companions <= there
 
 
 def _share_reason(job: QueuedJob, nodes: Sequence[NodeFacts]) -> Reason:

@@ -94,7 +94,7 @@ def test_each_companion_is_counted_on_the_instance_that_hosts_it(
         expected[number % hosts][0] += one.cpus or 0
         expected[number % hosts][1] += one.memory or 0
 
-    assert [list(job.demand.guests_of(position)) for position in range(hosts)] == expected
+    assert [list(job.demand.companion_load(position)) for position in range(hosts)] == expected
 
 
 def test_companions_start_on_the_nodes_of_the_others_in_turn() -> None:
