@@ -7,6 +7,7 @@ from scheduling.document_field import DocumentField
 from scheduling.jobs.models import Job
 from scheduling.runs.models import Attempt
 from tenants.models import Tenant
+from tenants.tenancy import TenantManager
 
 
 class ModelProfile(models.Model):
@@ -29,6 +30,8 @@ class ModelProfile(models.Model):
     measured_at = models.DateTimeField(null=True)
     document = DocumentField(default=dict)
     grids = DocumentField(default=list)
+
+    objects = TenantManager("tenant_id")
 
     class Meta:
         constraints = [
@@ -60,6 +63,8 @@ class AttemptPlan(models.Model):
     plan = DocumentField()
     predicted = models.FloatField(null=True)
     source = models.CharField(max_length=12)
+
+    objects = TenantManager("tenant_id")
 
     class Meta:
         constraints = [

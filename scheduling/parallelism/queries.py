@@ -170,7 +170,7 @@ def _grids_of(
         bar = barred.get(key) if row.plan else None
         state = "barred" if bar is not None else row.state
         seconds = measured.get(key, row.step_seconds) if row.plan else 0.0
-        reason = "" if state == "possible" else sentence(f"grid-{bar or state}")
+        reason = "" if state == "possible" else sentence(f"parallel-grid-{bar or state}")
         return GridView(
             type=row.type,
             devices=row.devices,
@@ -191,7 +191,7 @@ def _grids_of(
 
 def _plans_of(job: Job) -> tuple[PlanView, ...]:
     rows = (
-        AttemptPlan.objects.filter(attempt__job=job)
+        AttemptPlan.objects.unscoped().filter(attempt__job=job)
         .order_by("-attempt__number")
         .select_related("attempt", "attempt__progress")[:100]
     )
@@ -221,7 +221,7 @@ def _step_seconds(row: AttemptPlan) -> float | None:
 
 def _profiles_of(model: tuple[int, str]) -> tuple[ProfileView, ...]:
     tenant, fingerprint = model
-    rows = ModelProfile.objects.filter(tenant=tenant, fingerprint=fingerprint)
+    rows = ModelProfile.objects.unscoped().filter(tenant=tenant, fingerprint=fingerprint)
     return tuple(
         ProfileView(
             type=row.device_type,

@@ -82,7 +82,7 @@ def store_profile(
         note = Note(attempt=attempt, text=text)
         record_job_event(job_id=job_id, kind=PROFILE_EVENT, now=now, note=note)
         return
-    ModelProfile.objects.update_or_create(
+    ModelProfile.objects.unscoped().update_or_create(
         tenant_id=job.tenant_id,
         fingerprint=job.model_fingerprint,
         device_type=kind,
@@ -105,7 +105,7 @@ def plan_profiles(*, now: datetime) -> int:
 
     It may take seconds for each, and holds no transaction meanwhile.
     """
-    waiting = ModelProfile.objects.filter(measured_at=None).exclude(document={})
+    waiting = ModelProfile.objects.unscoped().filter(measured_at=None).exclude(document={})
     memory: Mapping[str, int] = dict(
         Device.objects.filter(retired_at=None)
         .values_list("device_type")
@@ -121,7 +121,7 @@ def plan_profiles(*, now: datetime) -> int:
             continue
         rows = list(_rows_of(profile, profile.job, memory.get(profile.device_type, 0)))
         with transaction.atomic():
-            planned += ModelProfile.objects.filter(pk=profile.pk, measured_at=None).update(
+            planned += ModelProfile.objects.unscoped().filter(pk=profile.pk, measured_at=None).update(
                 grids=rows_to_json(rows), measured_at=now
             )
             request_round_on_commit("profile")
@@ -195,7 +195,7 @@ def request_profile(*, job: Job, config: ProfileConfig, now: datetime) -> list[i
     spec = parse_stored(job.spec)
     if spec.parallel is None:
         return []
-    ModelProfile.objects.filter(tenant=job.tenant_id, fingerprint=job.model_fingerprint).exclude(
+    ModelProfile.objects.unscoped().filter(tenant=job.tenant_id, fingerprint=job.model_fingerprint).exclude(
         job__state__in=LIVE_STATES
     ).update(requested_at=now - VALID)
     return _profiles_of(job, spec, config, now)
@@ -205,7 +205,7 @@ def _profiles_of(job: Job, spec: JobSpec, config: ProfileConfig, now: datetime) 
     (role,) = spec.roles.values()
     known = {
         profile.device_type: profile
-        for profile in ModelProfile.objects.filter(
+        for profile in ModelProfile.objects.unscoped().filter(
             tenant=job.tenant_id, fingerprint=job.model_fingerprint
         ).select_related("job")
     }
@@ -223,7 +223,7 @@ def _profiles_of(job: Job, spec: JobSpec, config: ProfileConfig, now: datetime) 
         if measuring.count() >= MOST_MEASURING:
             break
         new = _submit(job, spec, kind, config, now)
-        ModelProfile.objects.update_or_create(
+        ModelProfile.objects.unscoped().update_or_create(
             tenant_id=job.tenant_id,
             fingerprint=job.model_fingerprint,
             device_type=kind,

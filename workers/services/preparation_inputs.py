@@ -73,7 +73,7 @@ def _plans(attempts: Mapping[int, Attempt]) -> Mapping[int, Mapping[str, Any]]:
     hybrid = [pk for pk, attempt in attempts.items() if attempt.job.model_fingerprint]
     if not hybrid:
         return {}
-    rows = AttemptPlan.objects.filter(attempt__in=hybrid)
+    rows = AttemptPlan.objects.unscoped().filter(attempt__in=hybrid)
     return dict(rows.values_list("attempt_id", "plan"))
 
 

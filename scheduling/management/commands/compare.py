@@ -126,9 +126,9 @@ def _tasks(options: Mapping[str, Any]) -> list[Task]:
     world = {
         key: options[key]
         for key in (
-            *("profiles", "cluster", "rules", "format", "types", "interval", "knowledge"),
-            *("size_aware", "shared_history", "node_mtbf", "node_repair", "restart_seconds"),
-            *("checkpoint_seconds", "estimate_noise", "guarantee"),
+            *("profiles", "cluster", "rules", "format", "types", "hybrid", "interval"),
+            *("knowledge", "size_aware", "shared_history", "node_mtbf", "node_repair"),
+            *("restart_seconds", "checkpoint_seconds", "estimate_noise", "guarantee"),
         )
     }
     return [

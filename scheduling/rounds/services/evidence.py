@@ -51,7 +51,7 @@ _HOLDING: Final = _Spelled()
 
 def spelled_round(snapshot: ClusterSnapshot, result: RoundResult) -> bytes:
     """Return the canonical JSON of a round; each shared value is encoded once."""
-    read, decided = _fields(snapshot), _fields(result)
+    read, decided = stored_fields(snapshot), stored_fields(result)
     read["queued"] = _QUEUED.of({job.id: job for job in snapshot.queued})
     read["holding"] = _HOLDING.of({job.id: job for job in snapshot.holding})
     # Jobs with the same reason share one object.
@@ -68,7 +68,8 @@ def spelled_round(snapshot: ClusterSnapshot, result: RoundResult) -> bytes:
     )
 
 
-def _fields(value: ClusterSnapshot | RoundResult) -> dict[str, Any]:
+def stored_fields(value: ClusterSnapshot | RoundResult) -> dict[str, Any]:
+    """Return the fields of a round that are stored, by name."""
     return {
         field.name: getattr(value, field.name)
         for field in fields(value)

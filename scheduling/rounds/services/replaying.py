@@ -12,7 +12,7 @@ from scheduling.core.round.decide import DECISION_VERSION
 from scheduling.core.round.replaying import differing_fields, replay_round
 from scheduling.core.round.stored import UnreadableRoundError, read_stored
 from scheduling.rounds.models import Round
-from scheduling.rounds.services.evidence import read_round
+from scheduling.rounds.services.evidence import read_round, stored_fields
 
 _FIRST_VERSION: Final = 1
 """Decision version of records without a version."""
@@ -65,7 +65,7 @@ def _replay(row: Round, data_dir: Path) -> RoundReplay:
     version = int(document.get("decision_version", _FIRST_VERSION))
     result = replay_round(snapshot, stored)
     # Fields of values are in declaration order; fields of a document are sorted.
-    decided = orjson.loads(canonical_json(result))
+    decided = orjson.loads(canonical_json(stored_fields(result)))
     if canonical_json(decided) == canonical_json(document["result"]):
         return RoundReplay(number=row.number, version=version)
     differs = differing_fields(result, stored) or ("encoding",)

@@ -246,7 +246,7 @@ def _create_plans(attempts: Sequence[Attempt], reading: Reading) -> None:
                 )
             )
     if rows:
-        AttemptPlan.objects.bulk_create(rows)
+        AttemptPlan.objects.unscoped().bulk_create(rows)
 
 
 def _layout(job: Job, start: Start, reading: Reading) -> Layout | None:

@@ -48,7 +48,7 @@ def profiled_grids(using: str, models: Collection[Model]) -> Mapping[Model, tupl
     """Return the estimated grids of the profiles of some models, of all device types."""
     found: dict[Model, tuple[GridRow, ...]] = defaultdict(tuple)
     for tenant, fingerprint, kind, rows in (
-        ModelProfile.objects.using(using)
+        ModelProfile.objects.unscoped().using(using)
         .filter(_is_one_of(models), measured_at__isnull=False)
         .order_by("device_type")
         .values_list("tenant_id", "fingerprint", "device_type", "grids")
@@ -61,7 +61,7 @@ def plan_runs(using: str, models: Collection[Model]) -> Mapping[Model, tuple[Pla
     """Return the newest attempts of some models that had a plan."""
     found: dict[Model, list[PlanRun]] = defaultdict(list)
     for tenant, fingerprint, kind, plan_id, predicted, steps, seconds, failure in (
-        AttemptPlan.objects.using(using)
+        AttemptPlan.objects.unscoped().using(using)
         .filter(_is_one_of(models))
         .order_by("-attempt_id")
         .values_list(

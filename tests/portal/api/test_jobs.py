@@ -236,7 +236,7 @@ def test_many_jobs_are_accepted_together(api: Any) -> None:
 
 
 def test_one_wrong_job_keeps_all_of_them_out(api: Any, problem: Callable[..., Any]) -> None:
-    documents = {"jobs": [job_document(), job_document(worker={"devices": 0})]}
+    documents = {"jobs": [job_document(), job_document(worker={"devices": -1})]}
 
     body = problem(api("alice").post(f"{URL}bulk/", documents), 400)
 

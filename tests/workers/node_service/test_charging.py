@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from scheduling.core.lifecycle import JobState
 from scheduling.jobs.models import Job
-from scheduling.runs.models import Attempt, Member
+from scheduling.runs.models import Attempt, Lease, Member
 from scheduling.runs.services import attempts
 from scheduling.runs.services.stopping import stop_job
 from scheduling.usage.queries.device_hours import hours_of_jobs
@@ -24,6 +24,7 @@ def began(job: Job, ago: timedelta) -> datetime:
     attempt = Attempt.objects.filter(job=job)
     attempt.update(created_at=at, running_at=at)
     Member.objects.filter(attempt__job=job).update(started_at=at)
+    Lease.objects.filter(job=job).update(taken_at=at)
     return at
 
 

@@ -203,7 +203,7 @@ def test_fragments_that_do_not_fit_together_are_named_as_such() -> None:
 
     assert isinstance(decision, Wait)
     assert decision.code is WaitCode.NO_CELL_OF_LEVEL
-    assert "6 of their 16 devices are free" in decision.text
+    assert "6 of its 16 devices are free" in decision.text
 
 
 def test_an_affinity_level_keeps_an_instance_inside_one_cell_of_it() -> None:

@@ -13,7 +13,7 @@ from scheduling.core.cells.explain import refusal_of
 from tests.strategies.cells import MIXED, NODES, PINNED
 
 QUIET = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
-IN_USE = re.compile(r"(\d+) of their (\d+) devices?")
+IN_USE = re.compile(r"(\d+) of its (\d+) devices?")
 
 
 def ask(number: int, spec: ClusterSpec, chance: random.Random) -> GangRequest:

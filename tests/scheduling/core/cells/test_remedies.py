@@ -167,7 +167,7 @@ def test_a_refusal_says_which_level_is_missing() -> None:
     assert wait.code is WaitCode.VC_GUARANTEE_IN_USE
     assert (wait.chain, wait.level) == ("A-pod", "A-node")
     assert wait.text == (
-        "Virtual cluster v1 is guaranteed 2 × A-node; 7 of their 8 devices are in use,"
+        "Virtual cluster v1 is guaranteed 2 × A-node; 7 of its 8 devices are in use,"
         " and it needs 1 instance of 4 devices."
     )
 
@@ -180,7 +180,7 @@ def test_a_refusal_of_any_type_counts_the_devices_of_all_that_it_names() -> None
 
     assert isinstance(wait, Wait)
     assert wait.text == (
-        "Virtual cluster v1 is guaranteed 2 × A-node, 1 × B-node; 7 of their 12 devices are in"
+        "Virtual cluster v1 is guaranteed 2 × A-node, 1 × B-node; 7 of its 12 devices are in"
         " use, and it needs 2 instances of 4 devices."
     )
 

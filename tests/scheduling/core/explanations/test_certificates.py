@@ -118,7 +118,7 @@ def test_a_sentence_counts_the_starts_of_its_round_and_drops_what_they_outdated(
     certificate = certify(2, snapshot, result, sha256="0" * 64)
 
     assert {start.job_id for start in result.starts} == {1, 3}
-    assert "4 of their 4 devices are in use" in reason.text
+    assert "4 of its 4 devices are in use" in reason.text
     assert certificate.facts["in_use"] == sum(certificate.facts["held"].values()) == 4
     assert reason.free == 0
     assert not [step for step in reason.unblock if "fits now" in english(step)]
