@@ -33,7 +33,6 @@ class Account:
         lines: of logs that were compared.
         gaps: lines in logs that report missing output.
         lost: lines of jobs that are missing at such gaps.
-        unwritable: lines that were printed while the node's disk was full, and are missing.
     """
 
     attempts: int = 0
@@ -46,28 +45,18 @@ class Account:
     lines: int = 0
     gaps: int = 0
     lost: int = 0
-    unwritable: int = 0
     events: int = 0
     wrong: list[str] = field(default_factory=list)
 
 
-def compare(
-    portal: WholePortal,
-    ledger: Sequence[Line],
-    *,
-    full_disks: Sequence[tuple[str, float, float]] = (),
-) -> Account:
-    """Compare usage, logs and events of a portal whose jobs have all ended.
-
-    Args:
-        full_disks: (node's home, begin, end) while no log could be written on a node.
-    """
+def compare(portal: WholePortal, ledger: Sequence[Line]) -> Account:
+    """Compare usage, logs and events of a portal whose jobs have all ended."""
     runs: dict[str, list[Line]] = defaultdict(list)
     for line in ledger:
         runs[line.run_id].append(line)
     account = Account()
     account.wrong += _usage(portal, runs, account)
-    account.wrong += _logs(portal, runs, account, full_disks)
+    account.wrong += _logs(portal, runs, account)
     account.wrong += _events(portal, account)
     return account
 
@@ -112,15 +101,10 @@ def _story(portal: WholePortal, uid: str, runs: dict[str, list[Line]]) -> str:
     return "; ".join(said)
 
 
-def _logs(
-    portal: WholePortal,
-    runs: dict[str, list[Line]],
-    account: Account,
-    full_disks: Sequence[tuple[str, float, float]],
-) -> Iterator[str]:
+def _logs(portal: WholePortal, runs: dict[str, list[Line]], account: Account) -> Iterator[str]:
     for row in _members(portal):
         noted = runs.get(_run_id(row), [])
-        printed = {int(line.first): line.at for line in noted if line.what == "alive"}
+        printed = {int(line.first) for line in noted if line.what == "alive"}
         if not printed:
             continue
         path = logs.relative_path(row["job_id"], row["number"], row["role"], row["rank"])
@@ -130,15 +114,10 @@ def _logs(
         account.lines += len(found.numbers)
         account.gaps += found.marks
         account.lost += len(found.lost)
-        missing = {*printed} - {*found.numbers} - found.lost
-        full = {
-            number for number in missing if _was_full(noted[0].first, printed[number], full_disks)
-        }
-        account.unwritable += len(full)
-        if missing - full:
+        missing = sorted(printed - {*found.numbers} - found.lost)
+        if missing:
             where = f"{noted[0].first}, run {_run_id(row)} ({row['message']})"
-            lines = sorted(missing - full)
-            yield f"{path}: lines {lines} of {len(printed)} are missing on {where}"
+            yield f"{path}: lines {missing} of {len(printed)} are missing on {where}"
         yield from (f"{path}: {wrong}" for wrong in found.wrong)
         if len(found.numbers) > len(printed) + 1:
             yield f"{path}: {len(found.numbers)} lines, at most {len(printed) + 1} were printed"
@@ -192,10 +171,6 @@ def _take(found: FoundLog, number: int, following: int, is_after_mark: bool) -> 
         found.wrong.append(f"line {number} comes where line {following} is expected")
     found.numbers.append(number)
     return number + 1, False
-
-
-def _was_full(home: str, at: float, full_disks: Sequence[tuple[str, float, float]]) -> bool:
-    return any(home == node and begin <= at <= end for node, begin, end in full_disks)
 
 
 def _events(portal: WholePortal, account: Account) -> Iterator[str]:

@@ -65,7 +65,6 @@ class Nemesis:
         done: actions by name.
         ready: seconds from the end of all faults until the portal was ready.
         ready_after_each: seconds from the end of each fault, with those that followed it.
-        full_disks: (node, begin, end) by the clock of the ledger, while a node's disk was full.
     """
 
     portal: WholePortal
@@ -76,7 +75,6 @@ class Nemesis:
     done: Counter[str] = field(default_factory=Counter)
     ready: list[float] = field(default_factory=list)
     ready_after_each: list[float] = field(default_factory=list)
-    full_disks: list[tuple[str, float, float]] = field(default_factory=list)
     _lasting: list[Lasting] = field(default_factory=list)
     _hurt_runs: set[str] = field(default_factory=set)
 
@@ -220,16 +218,7 @@ class Nemesis:
 
     def _fill_node(self) -> None:
         home = next(home for home in self.portal.homes if home.is_mount())
-        stack, begun = ExitStack(), _boot_clock()
-        if any(one.name == "full node" for one in self._lasting):
-            raise NothingToHurtError
-        stack.enter_context(full(home))
-
-        def end() -> None:
-            stack.close()
-            self.full_disks.append((str(home), begun, _boot_clock()))
-
-        self.last("full node", end)
+        self.last_within("full node", full(home))
 
     # -- what all share, and clients -------------------------------------------------------------
 
@@ -290,7 +279,6 @@ def told(figures: str, account: Account, broken: str) -> dict[str, object]:
         "lines": account.lines,
         "marked_gaps": account.gaps,
         "lines_lost_in_marked_gaps": account.lost,
-        "lines_lost_on_full_disks": account.unwritable,
         "events": account.events,
         "violations": [*broken.splitlines()[:20], *account.wrong[:20]],
     }
@@ -303,7 +291,3 @@ def write_report(path: Path | None, report: dict[str, object]) -> None:
     if path is not None:
         with path.open("a") as file:
             file.write(text + "\n")
-
-
-def _boot_clock() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -34,7 +34,7 @@ def check_promises_under_faults(
         broken = str(error)
         print(broken)
         nemesis.end_faults()
-    account = compare(portal, read_ledger(path), full_disks=nemesis.full_disks)
+    account = compare(portal, read_ledger(path))
     write_report(REPORT, {**report, **nemesis.report(), **told(figures, account, broken)})
     assert not broken, broken
     assert account.wrong == []

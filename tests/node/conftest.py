@@ -1,5 +1,6 @@
 """Homes and sessions of nodes that are really there, and gone afterwards."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,17 @@ def home(tmp_path: Path) -> Iterator[Path]:
     path.mkdir()
     yield path
     end_everything(path)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A home on a file system of two megabytes."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if os.system(f"mount -t tmpfs -o size=2m tmpfs {disk} 2>/dev/null") != 0:
+        pytest.skip("this user may not mount a small file system")
+    yield disk
+    os.system(f"umount -l {disk}")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,13 @@ def make_spec(command: str = "true", **changes: Any) -> RunSpec:
         "lease_seconds": 60.0,
     }
     return RunSpec(**{**fields, **changes})
+
+
+def fill_disk(disk: Path) -> None:
+    """Leave no byte free on a disk."""
+    with (disk / "ballast").open("ab", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
 
 
 def declare_isolation(home: Path, **fields: Any) -> None:

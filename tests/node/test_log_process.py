@@ -1,6 +1,7 @@
 """The log writer: whichever process of a run is killed, its log is complete or marked."""
 
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from session import (
     Session,
     declare_isolation,
     exited_status,
+    fill_disk,
     log_writer_pid,
     make_spec,
     wait_for_process_end,
@@ -194,6 +196,63 @@ def test_a_frozen_writer_does_not_block_a_job_that_writes_more_than_a_pipe_holds
     assert session.log(spec).count("x") >= 300_000 - READ_BYTES
 
 
+def test_a_frozen_writer_on_a_full_disk_loses_no_line(small_disk: Path) -> None:
+    session = Session(small_disk)
+    spec = make_spec(steps(3) + "exit 5")
+    session.start(spec)
+    os.kill(log_writer_pid(session, spec), signal.SIGSTOP)
+    for number in range(3):
+        step(session, spec, number)
+    wait_until((session.directory(spec) / "work" / "DONE").exists, "the last line")
+    fill_disk(small_disk)
+
+    status = session.exit_of(spec, 4 * log_process.FINISH_SECONDS)
+
+    lines = session.log(spec).splitlines()
+    assert [line for line in lines if not line.startswith(GAP)] == ["line 0", "line 1", "line 2"]
+    assert status.exit is not None
+    assert status.exit.code == 5
+    assert status.log_end == len(session.log(spec))
+    session.close()
+
+
+def test_output_beyond_the_reserve_of_a_full_disk_is_lost_and_marked(small_disk: Path) -> None:
+    session = Session(small_disk)
+    spec = make_spec(steps(2) + "head -c 300000 /dev/zero | tr '\\0' 'x'")
+    session.start(spec)
+    say(session, spec, 0)
+    fill_disk(small_disk)
+    step(session, spec, 1)
+
+    status = session.exit_of(spec)
+
+    log = session.log(spec)
+    lost = re.search(r"\n\[tessera\] the log could not be written: (\d+) bytes lost\n$", log)
+    assert lost is not None
+    assert log.startswith("line 0\nline 1\nxxx")
+    assert log.count("x") + int(lost[1]) == 300_000
+    assert log.count("x") >= READ_BYTES - len("line 1\n")
+    assert status.log_end == len(log)
+    session.close()
+
+
+def test_a_run_without_room_for_its_log_does_not_start(small_disk: Path) -> None:
+    session = Session(small_disk)
+    spec = make_spec("echo never")
+    session.prepare(spec)
+    fill_disk(small_disk)
+    ballast = small_disk / "ballast"
+    os.truncate(ballast, ballast.stat().st_size - (32 << 10))  # room for empty files
+
+    session.go(spec)
+    status = session.exit_of(spec)
+
+    assert status.exit is not None
+    assert (status.exit.cause, status.exit.failure) == ("start-failed", "node")
+    assert status.exit.message == "the disk is full: it has no room for the log"
+    session.close()
+
+
 def test_a_frozen_writer_without_a_runner_is_ended_and_the_run_settled(session: Session) -> None:
     spec = make_spec(steps(1) + "sleep 1000")
     started = session.start(spec)
@@ -207,7 +266,8 @@ def test_a_frozen_writer_without_a_runner_is_ended_and_the_run_settled(session: 
 
     assert status.exit is not None
     assert status.exit.cause == "runner-lost"
-    assert session.log(spec) == "line 0\n"
+    assert re.fullmatch(rf"line 0\n{re.escape(GAP)}.*\n", session.log(spec))
+    assert status.log_end == len(session.log(spec))
     assert system.process(writer) is None
 
 

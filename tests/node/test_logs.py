@@ -2,6 +2,8 @@
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.node import logs
+from tessera.node import logs, system
 
 SEGMENT, CAP, RATE = 100, 400, 1 << 40
 
@@ -152,6 +154,83 @@ def test_a_disk_that_is_full_for_a_while_is_said_when_there_is_room(
     _, content = read_from(str(tmp_path), 0)
     assert content == (b"one\n[tessera] the log could not be written: 10 bytes lost\nfour\n")
     assert logs.log_end(str(tmp_path)) == log.end == len(content)
+
+
+@contextmanager
+def full_disk(*, has_inodes: bool) -> Iterator[None]:
+    """Let files take no more than the space that is allocated for them.
+
+    Args:
+        has_inodes: empty files can still be created.
+    """
+    really_open, really_write = os.open, os.write
+
+    def refused(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def open_existing(path: str, flags: int, *mode: int, **place: Any) -> int:
+        exists = has_inodes or Path(path).exists()
+        return really_open(path, flags, *mode, **place) if exists else refused()
+
+    def write(descriptor: int, content: Any) -> int:
+        found = os.fstat(descriptor)
+        room = found.st_blocks * 512 - found.st_size
+        return really_write(descriptor, content[:room]) if room > 0 else refused()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "open", open_existing)
+        patch.setattr(os, "write", write)
+        patch.setattr(os, "mkdir", refused)
+        patch.setattr(system, "allocate", refused)
+        yield
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    before=st.lists(st.integers(1, 40_000), max_size=6),
+    during=st.lists(st.integers(1, 40_000), min_size=1, max_size=8),
+    segment=st.integers(4_000, 300_000),
+    takes_over=st.booleans(),
+    has_inodes=st.booleans(),
+)
+def test_a_disk_that_stays_full_takes_the_reserve_and_a_mark(
+    before: list[int], during: list[int], segment: int, takes_over: bool, has_inodes: bool
+) -> None:
+    fields = {"cap": 1 << 24, "segment": segment, "reserves": True}
+    with TemporaryDirectory() as top:
+        directory = str(Path(top, "log"))
+        logs.reserve(directory)
+        log = open_log(directory, **fields)
+        for size in before:
+            log.write(b"x" * size)
+        with full_disk(has_inodes=has_inodes):
+            if takes_over:
+                log = open_log(directory, **fields, resumed=True)
+            for size in during:
+                log.write(b"x" * size)
+            log.close()
+
+        _, content = read_from(directory, 0)
+
+    total, reserve = sum(before) + sum(during), logs.RESERVE_BYTES - logs.MARK_BYTES
+    written = content.count(b"x")
+    lost = total - written
+    assert content[:written] == b"x" * written
+    assert written >= min(total, sum(before) + reserve)
+    assert log.end == len(content)
+    mark = b"\n[tessera] the log could not be written: %d bytes lost\n" % lost
+    assert content[written:] == (mark if lost else b"")
+
+
+def test_a_closed_log_has_no_reserve(tmp_path: Path) -> None:
+    logs.reserve(str(tmp_path / "log"))
+    log = open_log(str(tmp_path / "log"), segment=100, reserves=True)
+    log.write(b"x" * 250)
+    log.close()
+
+    used = [Path(path).stat().st_blocks * 512 for _, path in logs.segments(str(tmp_path / "log"))]
+    assert len(used) == 3
+    assert max(used) <= logs.MARK_BYTES
 
 
 def test_names_that_are_no_segments_are_no_part_of_the_log(tmp_path: Path) -> None:

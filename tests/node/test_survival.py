@@ -4,12 +4,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from session import SOURCES, Session, declare_isolation, make_spec, wait_until
+from session import SOURCES, Session, declare_isolation, fill_disk, make_spec, wait_until
 
 from tessera import protocol
 from tessera.node import fence, runs, system
@@ -421,17 +420,6 @@ def test_runs_of_other_versions_are_listed_and_left_alone(home: Path) -> None:
     session.close()
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A home on a file system of two megabytes."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if os.system(f"mount -t tmpfs -o size=2m tmpfs {disk} 2>/dev/null") != 0:
-        pytest.skip("this user may not mount a small file system")
-    yield disk
-    os.system(f"umount -l {disk}")
-
-
 def test_a_full_disk_is_the_nodes_fault_and_the_exit_is_stored(small_disk: Path) -> None:
     session = Session(small_disk)
     wait = "while [ ! -e may-fill ]; do sleep 0.01; done"
@@ -444,6 +432,7 @@ def test_a_full_disk_is_the_nodes_fault_and_the_exit_is_stored(small_disk: Path)
     assert code_of(status) == 6
     assert session.log(spec).startswith("before\n")
     assert session.status(spec) == status
+    fill_disk(small_disk)  # the end of the log has freed its reserve
     with pytest.raises(ProtocolError) as refused:
         session.prepare(make_spec())
     assert (refused.value.failure, refused.value.code) == ("node", "disk-full")

@@ -76,6 +76,8 @@ def _give_up(run: Run, message: str) -> RunStatus:
         loss = run.store.losses.setdefault(run.run_id, runs.Loss())
         if not _fenced(run, status, loss) or not _log_is_complete(run, status, loss):
             return run.status()  # the log writer announces its end
+        if loss.is_writer_killed:
+            log_process.mark_gap(run)
         run.store.losses.pop(run.run_id, None)
         _reclaim(run)
         record = runs.lost_record(message, _last_evidence(run, status, loss))
@@ -134,7 +136,7 @@ def _log_is_complete(run: Run, status: RunStatus, loss: Loss) -> bool:
         if system.regular_size(path) is None or waited > most + WRITER_SECONDS:
             return True
         if waited > most:
-            log_process.kill_writer(run)
+            loss.is_writer_killed |= log_process.kill_writer(run)
         elif waited > WRITER_LOOK_SECONDS:
             return False
         time.sleep(0.005)

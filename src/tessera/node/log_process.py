@@ -327,10 +327,22 @@ def _pending(descriptor: int) -> int:
     return count[0]
 
 
-def kill_writer(run: Run) -> None:
-    """Kill the writer of a run that has lost its runner, if it does not end by itself."""
+def kill_writer(run: Run) -> bool:
+    """Kill the writer of a run that has lost its runner; returns whether there was one."""
     text = system.read_file(run.file(protocol.WRITER_FILE), 64).split()
     if len(text) == 2 and all(word.isdigit() for word in text):
         pid, born = int(text[0]), int(text[1])
         if pid > 1 and system.start_ticks(pid) == born:
             system.kill_quietly(pid, signal.SIGKILL)
+            return True
+    return False
+
+
+def mark_gap(run: Run) -> None:
+    """Mark in the log that a killed writer did not complete it."""
+    try:
+        log = open_log(run, run.spec(), resumed=True)
+    except protocol.ProtocolError:
+        return  # of another version
+    log.mark(_GAP, left=0)
+    log.close()

@@ -251,6 +251,7 @@ def open_log(run: Run, spec: RunSpec, *, resumed: bool) -> logs.LogWriter:
         rate=spec.log_rate_bytes,
         clock=time.monotonic,
         resumed=resumed,
+        reserves=True,
     )
 
 

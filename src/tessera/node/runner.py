@@ -158,6 +158,7 @@ class Runner:
         try:
             self._lease = system.boot_clock() + spec.lease_seconds
             secret_files.check(run)
+            self._reserve_log()
             started = payload.start()
             if spec.container is None:
                 self._log.close_input()
@@ -193,6 +194,13 @@ class Runner:
             writable = container_files.writable(self._run.path, checkpoints)
             return ContainerPayload(spec.container, self._log, spec.ports, writable)
         return ProcessPayload(self._run, spec, self._log.input, self._bundle)
+
+    def _reserve_log(self) -> None:
+        """Reserve space for the log, so that it can report output lost on a full disk."""
+        try:
+            logs.reserve(self._run.file(protocol.LOG_DIR))
+        except OSError as error:
+            raise StartError("the disk is full: it has no room for the log") from error
 
     def _told_to_end(self, number: int, _frame: object) -> None:
         self._told_by_signal = "node-shutdown" if number == signal.SIGTERM else "stop"

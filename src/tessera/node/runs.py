@@ -57,11 +57,13 @@ class Loss:
     Attributes:
         seen_at: first time without processes, by the monotonic clock; None before.
         killed_at: kill of its last process, seconds since the epoch; None if none ran.
+        is_writer_killed: whether its log writer was killed, and with it the rest of the log.
     """
 
     def __init__(self) -> None:
         self.seen_at: Optional[float] = None
         self.killed_at: Optional[float] = None
+        self.is_writer_killed = False
 
 
 class Run:

@@ -27,6 +27,9 @@ _MOST_TEXT = 1 << 20
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
+_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+_FALLOC_FL_KEEP_SIZE = 1
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @functools.lru_cache(maxsize=1)
@@ -144,6 +147,22 @@ def regular_size(path: str) -> Optional[int]:
     except OSError:
         return None
     return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def allocate(descriptor: int, size: int) -> None:
+    """Allocate the first ``size`` bytes of a file on disk; its length remains unchanged.
+
+    Raises:
+        OSError: the disk has no room, or the file system cannot do this.
+    """
+    if _libc.fallocate(descriptor, _FALLOC_FL_KEEP_SIZE, 0, size):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def allocated_bytes(descriptor: int) -> int:
+    """Return the bytes that a file has on disk, those behind its end included."""
+    return os.fstat(descriptor).st_blocks * 512
 
 
 def read_all(descriptor: int, most: int) -> bytes:
