@@ -16,6 +16,7 @@ from scheduling.watching.services.log_rules import log_metrics_of_job, rules_of_
 from tenants.clock import estimated_now
 from tessera import protocol
 from tessera.protocol import RunStatus
+from workers.node_service.directives import UNKNOWN_RUN
 from workers.node_service.ports import Service
 from workers.services import logs
 from workers.services.dispatch import MemberRef
@@ -309,7 +310,7 @@ class Fetching:
                 follower.grew(log_end=status.log_end, reports_end=status.reports_end)
                 try:
                     await self._drain(follower)
-                except NotKeptError as error:
+                except (NotKeptError, RefusedError) as error:
                     log.warning("a run could not be removed from its node yet: %s", error)
                     return  # it is compared again
                 kept = follower.kept
@@ -332,8 +333,10 @@ class Fetching:
             try:
                 while await follower.fetch(self._transport, self._service):
                     pass
-            except RefusedError:
-                pass  # the directory is gone; nothing more can be fetched
+            except RefusedError as error:
+                if error.code != UNKNOWN_RUN:
+                    raise
+                # The directory is gone; nothing more can be fetched.
             follower.close(self._service)
             follower.sum_up(self._service, now=estimated_now().timestamp(), last=True)
 

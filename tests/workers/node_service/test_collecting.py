@@ -18,11 +18,12 @@ from scheduling.core.lifecycle import JobState
 from scheduling.jobs.models import JobEvent
 from scheduling.watching.models import LogRule
 from tessera import protocol
-from tests.support.fake_transport import FakeRun
+from tests.support.fake_transport import FakeRun, FakeTransport
 from tests.workers.node_service.conftest import World, wait_for
 from workers import signals
 from workers.models import GoodputSample, LogStream, NodeTelemetry
 from workers.services import logs
+from workers.transports.base import Chunk, RefusedError
 
 
 class Heard:
@@ -312,5 +313,32 @@ def test_a_full_disk_of_the_portal_does_not_count_against_the_node_and_loses_no_
     assert all(len(node.sessions) == 1 for node in world.nodes.values())
 
     full.clear()
+    wait_for(lambda: world.logs(job) == b"first\n")
+    wait_for(lambda: world.run_id(member) not in world.node_of(member).runs)
+
+
+def test_a_log_that_a_node_cannot_read_now_remains_there_until_it_can(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, refusals, is_broken = FakeTransport.read, [0], threading.Event()
+    is_broken.set()
+
+    async def read_if_possible(line: FakeTransport, *arguments: Any, **fields: Any) -> Chunk:
+        if is_broken.is_set():
+            refusals[0] += 1
+            raise RefusedError("internal", "Input/output error")
+        return await read(line, *arguments, **fields)
+
+    monkeypatch.setattr(FakeTransport, "read", read_if_possible)
+    world.start()
+    job = world.submit("echo first; sleep 60")
+    world.wait_for_state(job, JobState.RUNNING)
+    (member,) = world.members(job)
+    world.node_of(member).finish(world.run_id(member), 0)
+    world.wait_for_state(job, JobState.SUCCEEDED)
+    wait_for(lambda: refusals[0] > 2)
+    assert world.asked("remove") == []
+
+    is_broken.clear()
     wait_for(lambda: world.logs(job) == b"first\n")
     wait_for(lambda: world.run_id(member) not in world.node_of(member).runs)
