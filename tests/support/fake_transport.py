@@ -68,6 +68,8 @@ class FakeNode:
     earlier: dict[tuple[str, str], tuple[Saved, bytes]] = field(default_factory=dict)
     keeps_pieces: bool = False
     """Whether it does not respond to requests for pieces of a checkpoint now."""
+    load: DeviceReading = field(default_factory=lambda: DeviceReading(index=0, utilisation=0.5))
+    """Telemetry of one of its devices."""
     pids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(100))
 
     def time(self) -> float:
@@ -206,7 +208,7 @@ class FakeTransport:
 
     async def telemetry(self) -> NodeLoad:
         await self._ask("telemetry")
-        return NodeLoad(devices=(DeviceReading(index=0, utilisation=0.5),), load=0.5)
+        return NodeLoad(devices=(self._node.load,), load=0.5)
 
     async def prepare(self, preparation: Preparation) -> None:
         run_id = preparation.run.run_id

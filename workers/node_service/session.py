@@ -21,6 +21,7 @@ from workers.services.dispatch import Directive, MemberRef
 from workers.services.logs import path_of
 from workers.services.node_reports import (
     ContactBack,
+    Coordinated,
     Exited,
     Lost,
     Probed,
@@ -394,6 +395,9 @@ class NodeSession:
                     at=now,
                     reading=telemetry.as_json(reading),
                 )
+                shared = tuple(device for device in reading.devices if device.company is not None)
+                if shared:
+                    self._service.post(Coordinated(node_id=self._node.node_id, devices=shared))
                 if now.timestamp() // MINUTE != minute:
                     at = datetime.fromtimestamp(minute * MINUTE, UTC)
                     self._service.post(

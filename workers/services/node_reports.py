@@ -24,7 +24,7 @@ from workers.services.points import PointBatch
 from workers.services.reports import RankProgress
 from workers.services.shared_devices import keep_shared
 from workers.services.training_events import TrainingEvent
-from workers.transports.base import NodeLoad
+from workers.transports.base import DeviceReading, NodeLoad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -432,7 +432,17 @@ class Read(NodeReport):
     at: datetime
 
     def write(self, now: datetime) -> None:
-        """Store the minute and its coordinators, and check the free space of the node's disk."""
+        """Store the minute, and check the free space of the node's disk."""
         telemetry.keep_minute(node_id=self.node_id, readings=self.readings, at=self.at)
-        keep_shared(node_id=self.node_id, readings=self.readings, now=now)
         disks.look_at_node(node_id=self.node_id, readings=self.readings, now=now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coordinated(NodeReport):
+    """A reading of telemetry contains the state of coordinators of shared devices."""
+
+    devices: Sequence[DeviceReading]
+
+    def write(self, now: datetime) -> None:
+        """Store the state at once: pages show it, and rounds choose devices for guests by it."""
+        keep_shared(node_id=self.node_id, devices=self.devices, now=now)

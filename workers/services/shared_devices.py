@@ -6,7 +6,7 @@ from datetime import datetime
 from scheduling.enums import LeaseKind
 from scheduling.runs.models import Lease, SharedDevice
 from tessera.run_spec import make_run_id
-from workers.transports.base import NodeLoad
+from workers.transports.base import DeviceReading
 
 _COLUMNS = (
     "baseline", "loss", "loss_low", "loss_high", "open", "account", "reserve", "closings",
@@ -14,23 +14,18 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def keep_shared(*, node_id: int, readings: Sequence[NodeLoad], now: datetime) -> int:
-    """Store the newest state of each coordinator; returns the number of devices.
+def keep_shared(*, node_id: int, devices: Sequence[DeviceReading], now: datetime) -> int:
+    """Store the state of each coordinator; returns the number of devices.
 
     A state is stored only for a device that the named run holds, and guests only if they have a
     lease of the device. A node can thus report nothing about jobs of other nodes.
 
     Args:
         node_id: the reporting node.
-        readings: its samples in order of time, by device number.
+        devices: its newest readings, by device number.
         now: time to store.
     """
-    newest = {
-        device.index: device.company
-        for reading in readings
-        for device in reading.devices
-        if device.company is not None
-    }
+    newest = {device.index: device.company for device in devices if device.company is not None}
     if not newest:
         return 0
     leases = Lease.objects.filter(

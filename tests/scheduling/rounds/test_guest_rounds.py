@@ -41,7 +41,7 @@ from workers.services.device_orders import device_orders
 from workers.services.dispatch import claim_directives
 from workers.services.preparations import Preparations
 from workers.services.shared_devices import keep_shared
-from workers.transports.base import CompanyReading, DeviceReading, GuestReading, NodeLoad
+from workers.transports.base import CompanyReading, DeviceReading, GuestReading
 
 pytestmark = pytest.mark.django_db
 LATER = NOW + timedelta(minutes=2)
@@ -381,7 +381,7 @@ def read(guest: Job, found: CompanyReading) -> int:
     """Let the node of a guest report the state of the coordinator of its device."""
     device = lease_of(guest).device
     reading = DeviceReading(index=device.index, company=found)
-    return keep_shared(node_id=device.node_id, readings=[NodeLoad(devices=(reading,))], now=LATER)
+    return keep_shared(node_id=device.node_id, devices=[reading], now=LATER)
 
 
 def test_the_figures_of_a_device_are_of_its_holder_and_hide_jobs_of_other_tenants():

@@ -16,6 +16,7 @@ from django.utils import timezone
 from scheduling.clusters.models import Node, Storage
 from scheduling.core.lifecycle import JobState
 from scheduling.jobs.models import JobEvent
+from scheduling.runs.models import Lease, SharedDevice
 from scheduling.watching.models import LogRule
 from tessera import protocol
 from tests.support.fake_transport import FakeRun, FakeTransport
@@ -23,7 +24,7 @@ from tests.workers.node_service.conftest import World, wait_for
 from workers import signals
 from workers.models import GoodputSample, LogStream, NodeTelemetry
 from workers.services import logs
-from workers.transports.base import Chunk, RefusedError
+from workers.transports.base import Chunk, CompanyReading, DeviceReading, RefusedError
 
 
 class Heard:
@@ -239,6 +240,22 @@ def test_telemetry_is_stored_by_the_minute_and_published_at_once(
     assert row is not None
     assert row.utilisation == [0.5]
     assert heard.news[0]["reading"]["utilisation"] == [0.5]
+
+
+def test_the_state_of_a_coordinator_is_stored_before_the_minute_is_complete(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.node_service.session.MINUTE", 10**6)
+    world.start()
+    job = world.submit("sleep 60")
+    world.wait_for_state(job, JobState.RUNNING)
+    (member,) = world.members(job)
+    index = Lease.objects.get(member=member).device.index
+
+    company = CompanyReading(holder_run_id=world.run_id(member), closings=3)
+    world.node_of(member).load = DeviceReading(index=index, company=company)
+
+    wait_for(SharedDevice.objects.filter(holder=member, closings=3).exists)
 
 
 def test_a_probe_stores_the_devices_of_the_node(world: World) -> None:
