@@ -163,9 +163,16 @@ def _device_row(
     limits = LIMITS[SharingMode(mode)]
     holder = next((one.member_id for one in all_there if one.kind == LeaseKind.USING), None)
     is_current = state is not None and state.holder_id == holder
-    told = {one["job"]: one for one in state.guests} if state is not None and is_current else {}
+    told: dict[int, Any] = {}
     figures: dict[str, Any] = {}
     if state is not None and is_current:
+        # A job that has come back to the device has no figures of its former attempt.
+        since = {one.job_id: one.taken_at for one in others}
+        told = {
+            one["job"]: one
+            for one in state.guests
+            if one["job"] in since and since[one["job"]] <= state.at
+        }
         names = ("at", "loss", "loss_low", "loss_high", "baseline", "open", "delay_seconds")
         figures = {name: getattr(state, name) for name in (*names, "closings")}
     return SharedDeviceRow(

@@ -408,6 +408,21 @@ def test_the_figures_of_a_device_are_of_its_holder_and_hide_jobs_of_other_tenant
         job_sharing(make_viewer("bob"), holder.pk)
 
 
+def test_a_guest_that_comes_back_has_no_figures_of_its_former_attempt():
+    holder = make_holder()
+    guest = make_guest()
+    run_id = f"{Attempt.objects.get(job=guest).uid}.worker.0"
+    read(guest, company(holder, guests=(GuestReading(run_id=run_id, duty=0.3),)))
+
+    switch(enabled=False)
+    end(guest, code=1, at=LATER)
+    switch(enabled=True)
+    run_round(LATER + timedelta(minutes=1))
+
+    (device,) = job_sharing(make_viewer("alice"), holder.pk).devices
+    assert (device.loss, device.others[0].job_id, device.others[0].duty) == (0.03, guest.pk, None)
+
+
 def test_a_device_whose_holder_has_an_empty_account_takes_no_further_guest():
     holder = make_holder()
     VirtualCluster.objects.unscoped().update(max_guests=2)
