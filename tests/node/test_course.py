@@ -35,6 +35,17 @@ def test_a_job_that_listens_gets_term_after_grace_and_kill_a_little_later() -> N
     assert course.due(45.0) == KILL
 
 
+def test_a_guest_that_listens_is_killed_when_its_grace_is_over() -> None:
+    course = Course()
+
+    course.order(10.0, "stopped", "preempted", 5.0, listens=True, is_guest=True)
+
+    assert course.due(13.9) is None
+    assert course.due(14.0) == TERM
+    assert course.due(14.9) is None
+    assert course.due(15.0) == KILL
+
+
 def test_the_first_cause_stands() -> None:
     course = Course()
 

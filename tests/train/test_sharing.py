@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tessera import train
 from tessera.node.sharing import bounds, files
 from tessera.train import sharing
 from tessera.train.guest_gate import Gate
@@ -62,6 +63,23 @@ def guest(tmp_path: Path) -> Guest:
     for _ in range(10):
         found.work(0.002)
     return found
+
+
+def test_the_gate_slows_a_guest_with_notice_and_reads_the_notice_for_nobody(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TESSERA_JOB_CONTROL", str(guest.place / "control.json"))
+    guest.issue(0.0)
+    (guest.place / "control.json").write_text('{"notice": "preempted"}')
+    began = guest.clock.now
+
+    for _ in range(50):
+        guest.work(0.02)
+
+    assert 4.0 < guest.clock.now - began < 6.0
+    assert not (guest.place / "listens").exists()
+    assert train.should_yield()
+    assert (guest.place / "listens").exists()
 
 
 def test_a_guest_waits_until_its_gate_opens(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from typing import Optional
 from tessera import protocol
 
 LAST_CHANCE_SECONDS = 5.0
+LAST_CHANCE_OF_GUEST_SECONDS = 1.0
+"""A guest gets SIGTERM this long before SIGKILL: others wait for its device."""
 
 
 class Course:
@@ -32,8 +34,25 @@ class Course:
         self._timeout_at = timeout_at
         self._term_at = math.inf
 
-    def order(self, now: float, cause: str, notice: str, grace: float, *, listens: bool) -> bool:
+    def order(
+        self,
+        now: float,
+        cause: str,
+        notice: str,
+        grace: float,
+        *,
+        listens: bool,
+        is_guest: bool = False,
+    ) -> bool:
         """Request the end; a later request can only shorten the rest.
+
+        Args:
+            now: the current time.
+            cause: cause of the end.
+            notice: the reason for the job.
+            grace: seconds in which it may save its work; those of a guest end with SIGKILL.
+            listens: whether the job reads notices.
+            is_guest: whether another job holds its device.
 
         Returns:
             True for the first request, whose cause is recorded.
@@ -41,9 +60,15 @@ class Course:
         first = not self.cause
         if first:
             self.cause, self.notice = cause, notice
-        self._term_at = min(self._term_at, now + grace if listens else now)
-        last = now + grace + (min(grace, LAST_CHANCE_SECONDS) if listens else 0.0)
-        self.kill_at = min(self.kill_at, last)
+        term_at = kill_at = now + grace
+        if not listens:
+            term_at = now
+        elif is_guest:
+            term_at -= min(grace, LAST_CHANCE_OF_GUEST_SECONDS)
+        else:
+            kill_at += min(grace, LAST_CHANCE_SECONDS)
+        self._term_at = min(self._term_at, term_at)
+        self.kill_at = min(self.kill_at, kill_at)
         return first
 
     def timed_out(self, now: float) -> bool:

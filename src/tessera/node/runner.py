@@ -85,6 +85,11 @@ class DeviceShare:
             if place.mode == SLOT:
                 payload.demote(is_guest=True)
 
+    @property
+    def is_guest(self) -> bool:
+        """Whether another run holds the device."""
+        return self._watch is not None
+
     def look(self, now: float, *, is_leaving: bool) -> Optional[Leave]:
         """Act as coordinator or guest; returns why a guest has to leave, if it has to."""
         watch = self._watch
@@ -286,7 +291,8 @@ class Runner:
     def _order(self, now: float, status: RunStatus, cause: str, notice: str, grace: float) -> None:
         listens = os.path.lexists(self._run.file(protocol.LISTENS_FILE))
         known = self._course.kill_at
-        first = self._course.order(now, cause, notice, grace, listens=listens)
+        is_guest = self._share.is_guest
+        first = self._course.order(now, cause, notice, grace, listens=listens, is_guest=is_guest)
         if not first and self._course.kill_at >= known:
             return
         control = {

@@ -97,7 +97,7 @@ class _Control:
     def __init__(self) -> None:
         self.heard = ""
         self.listening = ""
-        self.orders, self.wishes = _File(), _File()
+        self.orders, self.wishes, self._orders_seen = _File(), _File(), _File()
         self._seen: Tuple[Optional[_Stamp], Optional[_Stamp]] = (None, None)
         self._settings = Settings()
 
@@ -118,6 +118,13 @@ class _Control:
             if self.heard:
                 report_event("acknowledged", reason=self.heard)
         return self.heard
+
+    def has_notice(self, path: str) -> bool:
+        """Return whether there is a notice, which the program has not read by that."""
+        if not self.heard:
+            self._orders_seen.look(path)
+        content = self._orders_seen.content
+        return bool(self.heard) or (content is not None and bool(_reason(content)))
 
     def look(self) -> Settings:
         """Read the current settings from the files."""
@@ -162,6 +169,16 @@ def notice() -> str:
     control = _control(path)
     control.listen(path)
     return control.heard or control.notice(path)
+
+
+def has_notice() -> bool:
+    """Return whether the job has a notice to leave, for the library itself.
+
+    The program may not check for notices: it still gets SIGTERM at once, and the notice does not
+    count as acknowledged.
+    """
+    path = os.environ.get("TESSERA_JOB_CONTROL")
+    return bool(path) and _control(path).has_notice(path)
 
 
 def settings() -> Settings:

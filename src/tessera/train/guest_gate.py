@@ -152,7 +152,7 @@ class Gate:
         if 0 <= now - self._looked_at < POLL_SECONDS:
             return
         self._looked_at = now
-        self._is_leaving = bool(control.notice())
+        self._is_leaving = control.has_notice()
         document = files.read_document(self._path)
         found = bounds.parsed(document)
         if document is None or found is None:
