@@ -1,7 +1,7 @@
 """The example of device sharing through a whole portal: holder and guests on a demo node."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -189,7 +189,7 @@ def is_promoted(client: Client, job_id: int) -> bool:
     return any(event["kind"] == "promoted" for event in client.pages(f"jobs/{job_id}/events/"))
 
 
-def attempts(client: Client, job_id: int) -> list[dict[str, Any]]:
+def attempts(client: Client, job_id: int) -> list[Mapping[str, Any]]:
     return list(client.pages(f"jobs/{job_id}/attempts/"))
 
 

@@ -200,7 +200,10 @@ def _waiting(node_ids: Collection[int], busy: Collection[int]) -> QuerySet[Membe
             | Q(step=MemberStep.RUNNING, settings_version__gt=F("settings_told"))
             | Q(step=MemberStep.RUNNING, share_version__gt=F("share_told"))
         )
-        .exclude(Q(step=MemberStep.STARTING, stop_asked_at=None) & Q(Exists(_guests_of_others())))
+        .exclude(
+            Q(step=MemberStep.STARTING, stop_asked_at=None)
+            & (Q(Exists(_guests_of_others())) | Q(Exists(_unordered_places())))
+        )
         .exclude(pk__in=list(busy))
     )
 
@@ -214,6 +217,17 @@ def _guests_of_others() -> QuerySet[Lease]:
         device_id__in=mine.values("device_id"), released_at=None, kind=LeaseKind.GUEST
     )
     return there.exclude(beside=OuterRef("pk"))
+
+
+def _unordered_places() -> QuerySet[Lease]:
+    """Return places of a guest of which the coordinator does not know yet.
+
+    The node refuses a guest beside a run that does not coordinate its device.
+    """
+    mine = Lease.objects.filter(member=OuterRef("pk"), released_at=None, kind=LeaseKind.GUEST)
+    return mine.filter(
+        beside__step=MemberStep.RUNNING, beside__share_version__gt=F("beside__share_told")
+    )
 
 
 def _with_all(member_ids: Collection[int]) -> dict[int, Member]:

@@ -177,7 +177,7 @@ def has_notice() -> bool:
     The program may not check for notices: it still gets SIGTERM at once, and the notice does not
     count as acknowledged.
     """
-    path = os.environ.get("TESSERA_JOB_CONTROL")
+    path = os.environ.get("TESSERA_JOB_CONTROL", "")
     return bool(path) and _control(path).has_notice(path)
 
 

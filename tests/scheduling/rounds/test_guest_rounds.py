@@ -169,6 +169,23 @@ def test_the_coordinator_of_the_holder_gets_its_guests_with_the_slowdown():
     assert directive_of(members_of(holder)[0]) is DirectiveKind.NOTHING
 
 
+def test_a_guest_starts_only_after_the_coordinator_has_got_it():
+    holder = make_holder()
+    guest = make_job(**GUEST)
+    run_round(LATER)
+    (host,), (member,) = members_of(holder), members_of(guest)
+    attempts.mark_preparing(member_ids=[member.pk], now=LATER)
+    attempts.mark_prepared(member_id=member.pk, now=LATER)
+
+    def kinds() -> set[str]:
+        found = claim_directives(node_ids=[host.node_id], busy=[], settings=SETTINGS, now=LATER)
+        return {one.kind for one in found}
+
+    assert kinds() == {DirectiveKind.SHARE}
+    attempts.mark_shared(member_id=host.pk, version=host.share_version)
+    assert kinds() == {DirectiveKind.GO}
+
+
 def test_the_run_of_a_guest_names_the_run_beside_which_it_may_start():
     holder = make_holder()
     guest = make_guest()
