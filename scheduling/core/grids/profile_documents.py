@@ -34,6 +34,7 @@ _KEYS: Final = (
 )  # fmt: skip
 _POSITIVE: Final = ("forward_s", "backward_s", "boundary_bytes")
 _NUMBERS: Final = tuple(one.name for one in fields(LayerRun) if one.name != "exchanges")
+_RUN_KEYS: Final = ("tensor", "samples", "exchanges", *_NUMBERS)
 _PRIMITIVES: Final = (ALL_REDUCE, f"{ALL_REDUCE}_backward")
 
 
@@ -67,17 +68,20 @@ def read_profile(document: object, *, device_type: str, memory: int = 0) -> Mode
     Raises:
         GridInputError: the document is not a valid profile.
     """
-    body = _object(document, "profile")
-    unknown = sorted(set(body) - set(_KEYS), key=str)
-    if unknown or body.get("version") != VERSION:
+    body = _object(document, "profile", _KEYS)
+    if body.get("version") != VERSION:
         raise _wrong("profile", "is not a profile of this version", body.get("version"))
     classes = {}
     for index, item in enumerate(_list(body.get("classes"), "classes", MOST_CLASSES)):
-        found = _layer_class(_object(item, f"classes[{index}]"), f"classes[{index}]")
+        found = _layer_class(
+            _object(item, f"classes[{index}]", ("name", "runs")), f"classes[{index}]"
+        )
         classes[found.name] = found
-    layers = tuple(_name(name, "layers") for name in _list(body["layers"], "layers", MOST_LAYERS))
+    layers = tuple(
+        _name(name, "layers") for name in _list(body.get("layers"), "layers", MOST_LAYERS)
+    )
     own_memory = int(_number(body.get("device_memory"), "device_memory"))
-    software = _object(body.get("software"), "software")
+    software = _object(body.get("software"), "software", ("torch",))
     recompute = body.get("recompute")
     if not isinstance(recompute, bool):
         raise _wrong("recompute", "is not true or false", recompute)
@@ -158,7 +162,7 @@ def _layer_class(body: Mapping[str, Any], place: str) -> LayerClass:
     runs: dict[tuple[int, int], LayerRun] = {}
     for index, item in enumerate(_list(body.get("runs"), f"{place}.runs", MOST_RUNS)):
         there = f"{place}.runs[{index}]"
-        run = _object(item, there)
+        run = _object(item, there, _RUN_KEYS)
         tensor, samples = (_count(run.get(key), f"{there}.{key}") for key in ("tensor", "samples"))
         runs[tensor, samples] = _run(run, there)
     for width in {tensor for tensor, _ in runs}:
@@ -205,9 +209,13 @@ def _points(items: Sequence[Any]) -> Iterator[LinkPoint]:
         yield point
 
 
-def _object(value: object, field: str) -> Mapping[str, Any]:
+def _object(value: object, field: str, keys: Sequence[str]) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise _wrong(field, "is not an object", value)
+    # The document is stored: an unchecked entry may be text or a number that no database accepts.
+    unknown = sorted(set(value) - set(keys), key=str)
+    if unknown:
+        raise _wrong(field, "has an unknown entry", ascii(unknown[0]))
     return value
 
 

@@ -94,11 +94,23 @@ RUN = ("classes", 0, "runs", 0)
         (("state_factor",), None),
         (("recompute",), "no"),
         (("software",), []),
+        (("software",), {"torch": "2.13.0", "note": "a\x00"}),
+        (("classes", 0, "note"), float("nan")),
+        ((*RUN, "note"), float("inf")),
     ],
 )
 def test_a_wrong_value_is_refused(path: tuple[Any, ...], value: Any) -> None:
     with pytest.raises(GridInputError):
         read_profile(broken(path, value), device_type="a")
+
+
+@pytest.mark.parametrize("key", sorted(profile_document()))
+def test_a_document_without_one_entry_is_refused(key: str) -> None:
+    found = profile_document()
+    del found[key]
+
+    with pytest.raises(GridInputError):
+        read_profile(found, device_type="a")
 
 
 JSON = st.recursive(
