@@ -36,10 +36,14 @@ MOST_MEASURING: Final = 3
 """Maximum number of live profile jobs in a virtual cluster."""
 MOST_TYPES: Final = 4
 MOST_JOBS: Final = 50
-"""Maximum number of jobs that one call looks at."""
+"""Maximum number of jobs that one call looks at; the next calls look at the others in turn."""
+TURN_SECONDS: Final = 10
+"""Interval after which other jobs have their turn."""
 VALID: Final = timedelta(days=30)
 PAUSE: Final = timedelta(hours=1)
 """Time after a failed profile until the next one is tried."""
+MOST_PLANNED: Final = 4
+"""Maximum number of profiles whose grids one call computes."""
 PROFILE_EVENT: Final = "profile"
 
 
@@ -103,7 +107,9 @@ def store_profile(
 def plan_profiles(*, now: datetime) -> int:
     """Compute the grids of new profiles; return their number.
 
-    It may take seconds for each, and holds no transaction meanwhile.
+    It may take seconds for each, and holds no transaction meanwhile. One call computes at most
+    ``MOST_PLANNED``, those that wait longest first. A profile whose grids cannot be computed has
+    none, and does not stop the others.
     """
     waiting = ModelProfile.objects.unscoped().filter(measured_at=None).exclude(document={})
     memory: Mapping[str, int] = dict(
@@ -115,15 +121,21 @@ def plan_profiles(*, now: datetime) -> int:
         else ()
     )
     planned = 0
-    for profile in waiting.select_related("job"):
+    oldest = waiting.select_related("job").order_by("requested_at", "pk")
+    for profile in oldest[:MOST_PLANNED]:
         if profile.job is None:
             profile.delete()
             continue
-        rows = list(_rows_of(profile, profile.job, memory.get(profile.device_type, 0)))
+        try:
+            rows = list(_rows_of(profile, profile.job, memory.get(profile.device_type, 0)))
+        except Exception:
+            log.exception("the grids of %s cannot be computed", profile)
+            rows = []
         with transaction.atomic():
-            planned += ModelProfile.objects.unscoped().filter(pk=profile.pk, measured_at=None).update(
-                grids=rows_to_json(rows), measured_at=now
-            )
+            # A newer report of the same model has a later time and is computed later.
+            planned += ModelProfile.objects.unscoped().filter(
+                pk=profile.pk, measured_at=None, requested_at=profile.requested_at
+            ).update(grids=rows_to_json(rows), measured_at=now)
             request_round_on_commit("profile")
     return planned
 
@@ -175,8 +187,10 @@ def submit_profiles(*, config: ProfileConfig, now: datetime) -> list[int]:
         .order_by("id")
         .select_related("owner", "virtual_cluster")
     )
+    ids = list(jobs.values_list("id", flat=True))
+    first = int(now.timestamp() / TURN_SECONDS) * MOST_JOBS % max(1, len(ids))
     found: list[int] = []
-    for job in jobs[:MOST_JOBS]:
+    for job in jobs.filter(pk__in=(ids[first:] + ids[:first])[:MOST_JOBS]):
         spec = parse_stored(job.spec)
         parallel = spec.parallel
         if parallel is None or spec.held or parallel.profile is not ProfileUse.AUTOMATIC:
@@ -246,7 +260,12 @@ def _is_due(profile: ModelProfile | None, now: datetime) -> bool:
 def _submit(
     job: Job, spec: JobSpec, kind: str, config: ProfileConfig, now: datetime
 ) -> Job | None:
-    """Submit a job that measures the model on one type, as the owner; None if it is refused."""
+    """Submit a job that measures the model on one type, as the owner; None if it is refused.
+
+    It counts for the limits and quotas of the owner, whose account has to be active.
+    """
+    if not job.owner.is_active:
+        return None
     viewer = viewer_of(job.owner)
     context = read_submit_context(
         viewer=viewer, images_ignored=config.images_ignored, host_network=config.host_network

@@ -6,6 +6,7 @@ import pytest
 
 from scheduling.core.jobspec import parse_stored
 from scheduling.jobs.models import Job, JobEvent
+from scheduling.parallelism import services
 from scheduling.parallelism.models import AttemptPlan, ModelProfile
 from scheduling.parallelism.services import (
     PAUSE,
@@ -143,6 +144,61 @@ def test_a_failed_profile_is_tried_again_after_a_pause_and_a_valid_one_after_its
 )
 def test_some_jobs_are_not_profiled(parallel):
     make_job(parallel={"batch": 32, **parallel}, worker={"devices": 4})
+
+    assert submitted() == []
+
+
+def reported(job: Job, fingerprint: str, document: dict, after: int) -> ModelProfile:
+    return ModelProfile.objects.create(
+        tenant=job.tenant,
+        fingerprint=fingerprint,
+        device_type="a",
+        job=job,
+        requested_at=NOW + timedelta(seconds=after),
+        document=document,
+    )
+
+
+def test_a_profile_without_computable_grids_does_not_stop_the_others():
+    job = secret_job()
+    bad = reported(job, "bad", {"version": 0}, 0)
+    good = reported(job, "good", profile_document(), 1)
+
+    assert plan_profiles(now=NOW) == 2
+
+    bad.refresh_from_db()
+    good.refresh_from_db()
+    assert (bad.grids, bad.measured_at, good.measured_at) == ([], NOW, NOW)
+    assert good.grids
+
+
+def test_one_call_plans_few_profiles_and_the_oldest_report_first(monkeypatch):
+    monkeypatch.setattr(services, "MOST_PLANNED", 1)
+    job = secret_job()
+    late = reported(job, "late", profile_document(), 2)
+    early = reported(job, "early", profile_document(), 1)
+
+    assert plan_profiles(now=NOW) == 1
+
+    late.refresh_from_db()
+    early.refresh_from_db()
+    assert (early.measured_at, late.measured_at) == (NOW, None)
+
+
+def test_old_jobs_without_profiles_do_not_displace_later_jobs(monkeypatch):
+    monkeypatch.setattr(services, "MOST_JOBS", 1)
+    secret_job("old", profile="none")
+    secret_job("new", batch=64)
+
+    turns = [submitted(NOW + timedelta(seconds=seconds)) for seconds in (0, services.TURN_SECONDS)]
+
+    assert sorted(map(len, turns)) == [0, 1]
+
+
+def test_no_profile_job_is_submitted_as_a_deactivated_user():
+    job = secret_job()
+    job.owner.is_active = False
+    job.owner.save()
 
     assert submitted() == []
 
