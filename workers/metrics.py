@@ -27,7 +27,7 @@ READ_FACTOR: Final = 4
 
 
 class Axis(StrEnum):
-    """What a curve is drawn against: steps, seconds since the epoch (UTC), or epochs."""
+    """The x axis of a curve: steps, seconds since the epoch (UTC), or epochs."""
 
     STEP = "step"
     TIME = "time"
@@ -81,9 +81,9 @@ class Wanted:
 
     Attributes:
         names: metrics; empty for none.
-        axis: by which ``since`` and ``until`` select.
+        axis: unit of ``since`` and ``until``.
         since, until: bounds, inclusive.
-        points: maximum of each curve, about.
+        points: approximate maximum of each curve.
         all_ranks: all series; otherwise of the first process of the first rank only.
     """
 

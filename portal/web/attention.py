@@ -29,9 +29,9 @@ class Item:
     """A problem as a row.
 
     Attributes:
-        label: its kind in words.
+        label: kind of the problem as text.
         details: names and numbers.
-        url, action: the page that helps, and the text of its button.
+        url, action: address of the page with the remedy, and the text of its button.
     """
 
     key: str

@@ -20,7 +20,7 @@ from tessera.messages import follow
 T = TypeVar("T")
 FIELD: Final = "once"
 _WORD: Final = re.compile(r"[0-9a-f]{32}")
-_SALT: Final = "portal.web.form_tokens"  # in stored digests: another one rejects repeats
+_SALT: Final = "portal.web.form_tokens"  # part of stored digests; do not change it
 _NOT_SAID: Final = frozenset({FIELD, "csrfmiddlewaretoken"})
 
 

@@ -62,7 +62,7 @@ class RunningJob:
         share: done share of the declared steps; None if unknown.
         done: progress as text.
         ends: expected end as text.
-        sentence: the state as a sentence, in place of metric and progress; empty if it runs.
+        sentence: the state as a sentence, shown instead of metric and progress; empty if it runs.
     """
 
     row: JobRow

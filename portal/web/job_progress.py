@@ -1,4 +1,4 @@
-"""Progress of a training to its declared end, with a range of the time at which it ends."""
+"""Progress of a training towards its declared last step, with the expected range of its end."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -94,7 +94,7 @@ class ProgressDrawing:
     """The bar of progress on an axis of time.
 
     Attributes:
-        attempts: spans of the attempts; gaps stay gaps.
+        attempts: spans of the attempts; gaps are pauses.
         rest: from now to the latest end.
         band: soonest to latest end.
         now, likely: positions in percent.

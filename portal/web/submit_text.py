@@ -155,7 +155,7 @@ def _tree(text: str) -> yaml.Node | None:
     if len(text.encode()) > MOST_EDITED_BYTES:
         return None
     try:
-        read_document(text)  # bounds the depth
+        read_document(text)  # rejects documents that are nested too deeply
         return composed(text)
     except (ImportRefusedError, yaml.YAMLError):
         return None

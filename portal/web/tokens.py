@@ -38,7 +38,7 @@ SCOPE_WORDS: Final = {
 
 
 class TokenForm(forms.Form):
-    """A token to create."""
+    """Input for a new token."""
 
     name = forms.CharField(label=gettext_lazy("Name"), max_length=80)
     scopes = forms.MultipleChoiceField(

@@ -16,7 +16,7 @@ class ModelProfile(models.Model):
     ``fingerprint`` identifies the program with its batch (``core.round.parallel_plans``), and
     ``version`` the format of the document with the version of PyTorch. ``grids`` has the estimates
     of all grids, computed when the profile arrived. While ``measured_at`` is null, ``job``
-    measures; if that job has ended without a profile, no other one is submitted for a while.
+    measures; after an end without a profile, the next job is submitted an hour later.
     """
 
     tenant = models.ForeignKey(

@@ -284,7 +284,7 @@ def _submit(
 def profile_document(job: Job, spec: JobSpec, kind: str) -> dict[str, Any]:
     """Return the document of a job that measures the model of another one.
 
-    It has the same program, on one device, and nothing that other jobs or people would notice.
+    It has the same program on one device, without ports, dependencies or notifications.
     """
     whole = spec.to_json()
     ((name, role),) = whole["roles"].items()

@@ -68,7 +68,7 @@ def _zipped(files: dict[str, bytes]) -> Bundle:
             entry = zipfile.ZipInfo(name, date_time=_EPOCH)
             entry.create_system = 3
             entry.external_attr = 0o100644 << 16
-            entry.compress_type = zipfile.ZIP_STORED  # deflate differs between zlib versions
+            entry.compress_type = zipfile.ZIP_STORED  # zlib versions deflate differently
             archive.writestr(entry, files[name])
     data = target.getvalue()
     return Bundle(sha256=hashlib.sha256(data).hexdigest(), data=data)

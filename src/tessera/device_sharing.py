@@ -27,7 +27,7 @@ class GuestPlace:
 
     Attributes:
         device: number of the device, one of the run's ``devices``.
-        holder_run_id: the only run beside which the guest may start.
+        holder_run_id: the run that must hold the device when the guest starts.
         slot: 1 to 3.
         mode: the sharing mode under which the guest was placed, one of ``SHARING_MODES``.
         floor: least bytes of device memory with which the guest can work.
@@ -71,7 +71,7 @@ class GuestPlace:
 
 @dataclass(frozen=True)
 class GuestOrder:
-    """A guest of a device, for its coordinator."""
+    """A guest of a device, as its coordinator needs it."""
 
     run_id: str
     slot: int
@@ -85,9 +85,9 @@ class DeviceOrder:
 
     Attributes:
         device: number of the device.
-        slowdown: most of its own pace that the holder may lose, 0.01 to 0.2.
+        slowdown: maximum share of its own pace that the holder may lose, 0.01 to 0.2.
         guests: by slot; empty if the device has none.
-        drain: no guest may work; those that are left have their notice.
+        drain: no guest may work; remaining guests have their notice to leave.
     """
 
     device: int

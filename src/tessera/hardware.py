@@ -26,7 +26,7 @@ XID_DRIVER, XID_APPLICATION = "xid-driver", "xid-application"
 DEFAULT_ACTIONS: Dict[str, str] = {
     LOST: QUARANTINE,
     RESET_REQUIRED: QUARANTINE,
-    DRIVER_HUNG: NOTE,  # its node becomes suspect, independently of the action
+    DRIVER_HUNG: NOTE,  # the node becomes suspect, whatever the action is
     ECC_UNCORRECTABLE: QUARANTINE,
     REMAP_PENDING: NOTE,
     REMAP_FAILED: QUARANTINE,

@@ -181,7 +181,7 @@ class VisiblePath:
 
     def to_json(self) -> Json:
         data: Json = {"path": self.path, "writable": self.writable}
-        if self.checkpoints:  # an earlier version does not know the field
+        if self.checkpoints:  # earlier versions reject the field
             data["checkpoints"] = True
         return data
 

@@ -383,7 +383,7 @@ def job_environment(spec: RunSpec, root: str, bundle: str, checkpoints: str) -> 
     shared = {"TESSERA_JOB_PHASE": f"{root}/{PHASE_FILE}"} if spec.devices else {}
     for place in spec.beside:
         shared["TESSERA_JOB_BOUND"] = f"{root}/{JOB_BOUND_FILE}"
-        if place.mode == MPS:  # of the only device that the job sees; it works below this limit
+        if place.mode == MPS:  # MPS limits memory; the job sees one device
             shared["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={2 * place.floor >> 20}M"
             shared["CUDA_MPS_CLIENT_PRIORITY"] = "1"
     return {

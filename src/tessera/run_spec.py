@@ -188,7 +188,7 @@ class RunSpec:
         data["source"] = None
         for name, default in _DEFAULTS.items():
             if data[name] == default:
-                del data[name]  # code of an earlier version does not know it
+                del data[name]  # earlier versions reject the field
         if self.container is not None:
             for name in ("network", "hosts", "own_user"):
                 if not data["container"][name]:

@@ -225,7 +225,7 @@ def _record(viewer: Viewer, action: str, token: ApiToken) -> None:
 
 
 def _token_of(prefix: str) -> ApiToken | None:
-    """Return the current token of a prefix, with its owner."""
+    """Return the current token with this prefix, with its owner."""
     rows = _BY_PREFIX.values(prefix)
     if not rows:
         return None

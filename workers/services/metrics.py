@@ -51,7 +51,7 @@ def add_points(*, rank: MemberRef, batch: PointBatch, at: datetime) -> None:
     """Add the points of a rank; those above the limits of names and series are dropped.
 
     Args:
-        rank: that reported them.
+        rank: the rank that reported them.
         batch: the points, by series.
         at: time of the points that have none; others are limited to the time around it.
     """
@@ -112,7 +112,7 @@ def _open_blocks(series: Sequence[int]) -> dict[int, _Drafts]:
 
 
 def _claim(row: MetricSeries, samples: Sequence[Sample]) -> bool:
-    """Move the count by compare-and-set: it fences off a second writer."""
+    """Update the count by compare-and-set, which excludes a second writer."""
     last = samples[-1]
     return bool(
         MetricSeries.objects.filter(pk=row.pk, count=row.count).update(
@@ -124,7 +124,7 @@ def _claim(row: MetricSeries, samples: Sequence[Sample]) -> bool:
 
 
 def _date(buckets: Buckets, now: float) -> None:
-    """Give points without a time the present; limit others, as nodes and jobs may report any."""
+    """Set missing times of points to the present, and limit untrusted ones."""
     time = np.nan_to_num(buckets["time"], nan=now)
     buckets["time"] = np.clip(time, now - LONGEST_PAST, now + LONGEST_DELAY)
 

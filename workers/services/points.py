@@ -1,4 +1,4 @@
-"""Points of metrics in a job's reports, parsed as hostile text, and collected between two sums."""
+"""Points of metrics in a job's reports: parsing of hostile text, and collection into batches."""
 
 import math
 import re
@@ -30,7 +30,7 @@ class Point(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A point within its series."""
+    """A point with its series."""
 
     step: int
     time: float
@@ -93,7 +93,7 @@ class PointTally:
             self._size = sum(map(len, self._series.values()))
 
     def sum_up(self) -> PointBatch:
-        """Return all since the last call."""
+        """Return all points since the last call."""
         batch = PointBatch(series=self._series, total_steps=self._total_steps)
         self._series, self._size, self._total_steps = {}, 0, None
         return batch

@@ -317,7 +317,7 @@ class Preparations:
 
 
 def _rest(shares: Sequence[tuple[float, int]], kind: int, companions: float) -> float:
-    """Return the share that companions leave; 0 where the node declares none."""
+    """Return the CPUs or memory of the devices minus those of companions; 0 if not declared."""
     return max(sum(share[kind] for share in shares) - companions, 0)
 
 

@@ -204,7 +204,7 @@ def ticks(since: datetime, until: datetime) -> tuple[AxisTick, ...]:
     count = max(0, int((until - first).total_seconds()) // step + 1)
     moments = [words.local(first + timedelta(seconds=step * place)) for place in range(count)]
     axis = _Axis(since, until, until)
-    # The first and the last would be outside of the drawing.
+    # A label at either end of the axis would be cut off.
     return tuple(
         AxisTick(
             x=_pc(axis.at(moment)),

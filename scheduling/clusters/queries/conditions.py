@@ -60,7 +60,7 @@ def condition_rows(
     by_uuid = {device.uuid: [device.index] for device in devices if device.uuid}
     by_address: dict[str, list[int]] = defaultdict(list)
     for device in devices:
-        if device.pci_address:  # MIG instances share that of their GPU
+        if device.pci_address:  # MIG instances have the address of their GPU
             by_address[device.pci_address].append(device.index)
     rows = []
     for one in found:

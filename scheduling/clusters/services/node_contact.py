@@ -145,7 +145,7 @@ def _set_contact(node_id: int, contact: NodeState, reason: str, now: datetime) -
     if node is None:
         return False
     if node.contact == contact:
-        if driver_hangs(node) and reason != DRIVER_HANGS:  # it does not even respond any more
+        if driver_hangs(node) and reason != DRIVER_HANGS:  # the node has stopped responding, too
             text = reason[:500]
             Node.objects.filter(pk=node_id).update(contact_reason=text, state_reason=text)
             node_has_changed(node_id)

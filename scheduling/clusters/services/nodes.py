@@ -194,7 +194,7 @@ def _checked(changes: NodeChanges) -> dict[str, Any]:
 def _network_of(node: Node, values: Mapping[str, Any]) -> dict[str, str]:
     """Return the network of plain jobs that results from a setting, for a probed node."""
     if "job_network" in values and node.inventory:
-        with suppress(ProtocolError):  # another version; the next probe replaces it
+        with suppress(ProtocolError):  # of another version; the next probe replaces the inventory
             found = Inventory.from_json(node.inventory)
             return {"plain_network": plain_network(found, values["job_network"])}
     return {}

@@ -11,7 +11,7 @@ from typing import Final
 from scheduling.core.cells.errors import CellError
 from scheduling.core.cells.topology import ChainTopology
 
-INSIDE: Final = 0  # inside a free or an allocated cell
+INSIDE: Final = 0  # the cell is inside a free or an allocated cell
 FREE: Final = 1
 SPLIT: Final = 2
 ALLOCATED: Final = 3

@@ -390,7 +390,7 @@ class ChainLedger:
             return tuple([root + self._path(leaf, cell) for leaf in leaves])
         paths = topology.paths.get(level)
         if paths is None:
-            # Cells of a level are alike: what is true of the first one is true of all.
+            # Cells of a level are interchangeable, so the paths in the first one apply to all.
             low, high = topology.leaf_lo[cell], topology.leaf_hi[cell]
             paths = topology.paths[level] = [self._path(leaf, cell) for leaf in range(low, high)]
         if isinstance(leaves, range):

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 from scheduling.core.cells.ledger import ChainLedger
 
-SCAN = 64  # candidates compared where every one of them has victims
+SCAN = 64  # maximum number of compared candidates if each has victims
 
 
 class Item(NamedTuple):

@@ -21,7 +21,7 @@ _UNKNOWN_LEAF: Final = ("", -1)
 class _Located(NamedTuple):
     """Placements with the numbers of their leaves, located earlier."""
 
-    placements: Sequence[Placed]  # or their ID may be reused
+    placements: Sequence[Placed]  # without a reference, their ID could be reused
     chain: str
     spots: tuple[tuple[Spot, tuple[str, ...]], ...]
     leaves: frozenset[int]

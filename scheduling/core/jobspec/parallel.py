@@ -19,7 +19,7 @@ LARGEST_BATCH: Final = 1 << 20
 
 
 class PlanChoice(StrEnum):
-    """Who chooses the parallel plan of an attempt: Tessera, or the owner."""
+    """Origin of the parallel plan of an attempt: Tessera, or the owner."""
 
     AUTO = "auto"
     FIXED = "fixed"

@@ -17,7 +17,7 @@ _VERSION: Final = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6}){0,3}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
-    """Least properties of the GPUs of a role, or the properties of a node.
+    """Minimum properties of the GPUs of a role, or the actual ones of a node.
 
     Attributes:
         driver: version of the GPU driver, such as ``535.104``; empty if any suffices, or unknown.

@@ -493,7 +493,7 @@ def _enough(wanted: float | None, companions: float, there: float) -> bool:
     # Nodes without declarations are not checked.
     if there <= 0 or (wanted is None and not companions):
         return True
-    # An instance without a request has what its companions leave, which must not be nothing.
+    # An instance without a request gets the rest after its companions, which must exceed 0.
     return companions < there if wanted is None else wanted + companions <= there
 
 

@@ -1,4 +1,4 @@
-"""Guests of a round: opportunistic jobs beside the holders of devices in use.
+"""Guests of a round: opportunistic jobs on devices that have a holder.
 
 They are decided after all other jobs. This pass reads the cell engine and changes nothing in it,
 so every decision about jobs with own devices is the same with and without guests.
@@ -143,7 +143,7 @@ class _Placing:
         self.reasons: dict[int, Reason] = {}
 
     def run(self) -> None:
-        """Offer the devices in use to the jobs that have found no idle one."""
+        """Place jobs without idle devices as guests of devices in use."""
         snapshot = self._deciding.snapshot
         lines: dict[int, list[QueuedJob]] = defaultdict(list)
         for job in self._waiting():
@@ -165,7 +165,7 @@ class _Placing:
                 yield job
 
     def _offer(self, job: QueuedJob) -> int:
-        """Place a job as a guest if a device takes it; return the number of devices."""
+        """Place a job as a guest if a device admits it; return the number of devices."""
         deciding, need = self._deciding, self._deciding.snapshot.guest_needs[job.id]
         restriction = deciding.restrictions.of(job)
         if (
@@ -235,7 +235,7 @@ class _Placing:
         if nodes is not None and host.node not in nodes:
             return Refusal.NODE
         owners = self._deciding.tenancies.owners
-        # On such a node all jobs must be of its tenant, and no guest may take a node.
+        # On such a node all jobs must be of one tenant, and a guest must not set the tenancy.
         is_apart = host.node not in owners or owners[host.node] == request.tenant
         return None if is_apart else Refusal.TENANT
 

@@ -33,7 +33,7 @@ ESTIMATED: Final = (PlanSource.PROFILED, PlanSource.MEASURED)
 
 
 class Bar(StrEnum):
-    """Why a plan is not used again for a fingerprint and device type."""
+    """Reason why a plan is not used again for a fingerprint and device type."""
 
     MEMORY = "memory"
     FAILED = "failed"

@@ -247,7 +247,7 @@ def _other_executors(job: PolicyJob, alloc: Alloc) -> str:
     if number is None or number == now or now < 1:
         return ""
     if number < now <= job.terms.executors:
-        return ""  # fewer devices are not faster, or too little: the size would oscillate
+        return ""  # fewer processes are not fast enough: the number would oscillate
     return sentence("policy-reprocesses", value=_per_device(number), now=_per_device(now))
 
 

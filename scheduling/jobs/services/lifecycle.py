@@ -162,7 +162,7 @@ def try_job_events(
                 moved[pk] = after
     if connection.features.has_select_for_update:
         times = _event_times(moved)
-    else:  # this transaction is the only writer since the jobs were read
+    else:  # no other transaction has changed the jobs since they were read
         times = {pk: max(found[pk].event_at or found[pk].since, now) for pk in moved}
     JobEvent.objects.bulk_create(
         _event_row(pk, event.value, after, times[pk], jobs[pk]) for pk, after in moved.items()

@@ -1,4 +1,4 @@
-"""Rows of guests in a round's commit: seats that are still valid, and promotions."""
+"""Rows of guests in a round's commit: places that are still valid, and promotions."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime

@@ -184,7 +184,7 @@ def _host(
     slowdown = sharing.get("slowdown_percent", DEFAULT_SLOWDOWN) / 100
     running_at, steps = row["attempt__running_at"], row["attempt__progress__steps"] or 0
     if row["member__step"] != MemberStep.RUNNING or row["member__stop_asked_at"] is not None:
-        steps = 0  # its guests may stay until it has left, and nobody joins them
+        steps = 0  # the holder is leaving: its guests may stay until then, and no guest may join
     ran = (now - running_at).total_seconds() if running_at else 0.0
     limit, busy = row["job__max_duration_seconds"], row["attempt__use__busy"]
     is_current = (

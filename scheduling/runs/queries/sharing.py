@@ -58,7 +58,7 @@ class SharedDeviceRow:
         baseline: seconds of a step of the holder without guests.
         open: share of the time in which guests may run.
         delay_seconds: total delay of the holder by guests.
-        closings: number of times that guests were excluded.
+        closings: number of times that the gate closed.
     """
 
     node: str
@@ -85,7 +85,7 @@ class JobSharing:
     Attributes:
         role: ``holder`` or ``guest`` of shared devices, or empty.
         guests: guests that the job allows (``Consent``); empty for opportunistic jobs.
-        slowdown_percent: percent of its own pace that guests may cost it.
+        slowdown_percent: percent of its own pace that the job may lose by guests.
         enabled: whether the cluster shares devices.
         stopped_at: time at which sharing was stopped for the job; None if it was not.
         guest_seconds: seconds that ended attempts of the job have run as a guest.

@@ -1,4 +1,4 @@
-"""Guests that leave their devices, and orders to the coordinators of devices."""
+"""Removing guests from devices, and the switches of device sharing."""
 
 from collections.abc import Iterable
 from datetime import datetime

@@ -200,7 +200,7 @@ def month_digest(month: date) -> tuple[str, int]:
     digest, count = hashlib.sha256(), 0
     for row in rows:
         *whose, guaranteed, borrowed, preempted, failed, guest = row
-        # Without guests the text is that of months that were closed before device sharing.
+        # Without guests, the digest must equal that of months closed before device sharing.
         values = (guaranteed, borrowed, preempted, failed, *((guest,) if guest else ()))
         numbers = (f"{value:.3f}" for value in values)
         digest.update(",".join((*map(str, whose), *numbers)).encode() + b"\n")
@@ -325,7 +325,7 @@ def _sums(day: date, now: datetime) -> Mapping[tuple[int, bool], _Sum]:
     lost: list[tuple[Any, ...]] = []
     for row in leases.values_list(*_COLUMNS).iterator(chunk_size=2000):
         job_id, is_gpu, kind, cell, started, exited, released, _, *ending, ended = row
-        if kind == LeaseKind.GUEST:  # it may have ended by a promotion, while the process runs
+        if kind == LeaseKind.GUEST:  # a promotion may have ended the lease while the process runs
             over = min((at for at in (exited, released) if at is not None), default=None)
             seconds = charged_seconds(started, over, since=start, until=end)
             found[job_id, is_gpu].guest += seconds

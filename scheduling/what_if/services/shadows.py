@@ -73,7 +73,7 @@ def decide_shadows(
             ShadowDecision.objects.bulk_create(rows)
             store_shadows(data_dir=data_dir, stored=stored, answers=answers)
     except IntegrityError:
-        return 0  # another worker was faster, or the round has been pruned
+        return 0  # another worker stored the decision first, or the round was pruned
     return len(rows)
 
 

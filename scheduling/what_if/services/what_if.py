@@ -226,7 +226,7 @@ def answer_what_if(*, pk: int, data_dir: Path, now: datetime) -> bool:
     except Exception as error:  # otherwise the what-if would stay open for a day
         logger.exception("what-if %s failed", pk)
         fault = sentence("query-failed", error=type(error).__name__)
-    except BaseException:  # terminated: the next worker may take it at once
+    except BaseException:  # terminated: another worker may continue at once
         WhatIf.objects.unscoped().filter(pk=pk).update(begun_at=None, step=0)
         raise
     WhatIf.objects.unscoped().filter(pk=pk).update(

@@ -151,7 +151,7 @@ def with_virtual_cluster(spec: Spec, client: Client) -> Spec:
     try:
         found = list(islice(client.virtual_clusters(), 2))
     except ApiError:
-        return spec  # the response to the submit has the cause
+        return spec  # the submit will report the same error
     return {**spec, "virtual_cluster": found[0].name} if len(found) == 1 else spec
 
 

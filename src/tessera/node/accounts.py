@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Iterator, NamedTuple, Optional, Tuple
 
 _SO_PEERGROUPS = 59
-_MOST_GROUP_BYTES = 1_024  # available from Python
+_MOST_GROUP_BYTES = 1_024  # largest buffer of Python's getsockopt
 
 
 class Account(NamedTuple):
@@ -31,7 +31,7 @@ def peer_of(line: socket.socket) -> Account:
     try:
         groups = line.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_GROUP_BYTES)
     except OSError:
-        groups = b""  # a kernel before 4.13, or more than 256 groups: the account's own suffices
+        groups = b""  # before Linux 4.13, or over 256 groups: the account's own group suffices
     return Account(uid, gid, struct.unpack(f"{len(groups) // 4}I", groups))
 
 

@@ -73,7 +73,7 @@ def fork_work(work: Callable[[], Json], keep_out: Callable[[], None]) -> Work:
         kernel.close_others({writer, *helped.descriptors()})
         system.default_signals()
         system.write_all(writer, json.dumps(outcome(work)).encode("ascii"))
-    except BaseException:  # the server replies ``work-died`` when no answer comes
+    except BaseException:  # without a result, the server replies ``work-died``
         os._exit(1)
     os._exit(0)
 

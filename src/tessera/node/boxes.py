@@ -94,7 +94,7 @@ class Sandbox:
             connected = None
             if self._plan.own_network:
                 if self._plan.uid is None:
-                    self._line(sandbox.NETWORK)  # until then its user namespace has no users
+                    self._line(sandbox.NETWORK)  # before this, the user namespace has no mapping
                 connected = None if connect is None else connect(self.pid)
                 self._order(sandbox.GO_ON)
             if connected is not None:
@@ -115,7 +115,7 @@ class Sandbox:
             # The process of a probe has SIGPIPE at its default, which would end it.
             self._channel.sendall(order, socket.MSG_NOSIGNAL)
         except BrokenPipeError:
-            pass  # it has failed, and its report is read next
+            pass  # the sandbox has failed; its report is read next
 
     def _enter(
         self, own: Tuple[int, int], output: int, group: Optional[Group], *, is_held: bool
@@ -163,7 +163,7 @@ class Sandbox:
         try:
             self._channel.send(bytes([number]), socket.MSG_NOSIGNAL)
         except OSError:
-            pass  # it has just ended, or does not respond: SIGKILL is also sent to its processes
+            pass  # it has ended or hangs: its processes also get SIGKILL
 
     def end(self) -> Optional[Report]:
         """Return the end of the job's first process; None if it was not reported."""
@@ -177,7 +177,7 @@ class Sandbox:
                     status, _, microseconds = rest.partition(" ")
                     return Report(int(status), int(microseconds) / 1e6)
         except OSError:
-            return None  # nothing more has come
+            return None  # no further data yet
 
     def close(self) -> None:
         """Close the sandbox, which ends all its processes."""

@@ -166,7 +166,7 @@ def fork(group: Optional[Group], spaces: int = 0) -> Tuple[int, bool]:
             finally:
                 os.close(descriptor)
         except OSError:
-            pass  # an older kernel or a filter refuses the call
+            pass  # an older kernel or a seccomp filter refuses the call
     pid = kernel.fork_into(spaces) if spaces else os.fork()
     return pid, pid == 0 and group is not None and group.enter()
 

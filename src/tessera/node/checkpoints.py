@@ -267,7 +267,7 @@ def _directories(store: Store) -> Iterator[str]:
     top = os.path.join(store.root, protocol.CHECKPOINTS_DIR)
     for owner in names_in(top):
         if os.path.islink(os.path.join(top, owner)):
-            continue  # it leads to directories that are not checkpoints
+            continue  # a link could point to directories that are not checkpoints
         for job in names_in(os.path.join(top, owner)):
             yield os.path.join(top, owner, job)
 
@@ -278,5 +278,5 @@ def _in_use(store: Store) -> Set[str]:
         try:
             found.add(protocol.checkpoint_dir(store.root, run.spec()))
         except ProtocolError:
-            continue  # being created, or of a version whose jobs had no such place
+            continue  # being created, or of a version without this directory
     return found

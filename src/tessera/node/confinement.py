@@ -135,7 +135,7 @@ def level_for(root: str, spec: RunSpec) -> str:
     is_offered = any(probe.level == best and probe.available for probe in probes)
     if is_offered and isolation.at_least(best, least):
         return best
-    _known.pop(root, None)  # so that repairs of the node need no restart of the session
+    _known.pop(root, None)  # detects repairs of the node without a restart of the session
     raise ProtocolError(isolation.NOT_AVAILABLE, message, protocol.NODE)
 
 

@@ -80,7 +80,7 @@ class ContainerPayload(Payload):
         try:
             engine.order(self._ref, "POST", f"/kill?signal={number.name}", 204, 404, 409)
         except EngineError:
-            pass  # tried again with the next signal; SIGKILL is repeated until the end
+            pass  # retried with the next signal; SIGKILL is repeated until the end
 
     def freeze(self, *, frozen: bool) -> None:
         """Pause the container, or end its pause."""
@@ -88,7 +88,7 @@ class ContainerPayload(Payload):
             verb = "/pause" if frozen else "/unpause"
             engine.order(self._ref, "POST", verb, 204, 304, 404, 409, 500)
         except EngineError:
-            pass  # the engine does not answer; the runner tries again
+            pass  # the engine does not respond; the runner retries
 
     def ended(self) -> Optional[Ended]:
         """End of the container; None while it runs or the engine is unreachable."""

@@ -68,7 +68,7 @@ def _grant(name: str, above: Optional[int]) -> None:
             runs = 0o111 if mode & stat.S_IXUSR else 0
             os.chmod(f"/proc/self/fd/{descriptor}", 0o666 | runs)  # noqa: S103
     except OSError:
-        pass  # of another account
+        pass  # owned by another account
     finally:
         os.close(descriptor)
 

@@ -83,7 +83,7 @@ def close_network(ref: ContainerRef) -> None:
         try:
             engine.remove(holder)
         except EngineError:
-            pass  # Podman: it is removed with the run
+            pass  # Podman refuses; the network is removed with the run
 
 
 def _config(ref: ContainerRef, image: str, ports: Sequence[int]) -> Json:

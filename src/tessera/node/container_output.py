@@ -38,7 +38,7 @@ class Position:
         """Store a position; ``pumped`` is the count of bytes piped before it."""
         slot = 1 if self._numbers[_NOTED] == 0 else 3 - self._numbers[_NOTED]
         if len(position) > _SLOT:
-            return  # the engine has sent a time of another length
+            return  # the engine has sent a time stamp of another length
         self._whole[slot * _SLOT : slot * _SLOT + len(position)] = position
         self._numbers[_PUMPED + slot - 1] = pumped
         self._numbers[_SIZE + slot - 1] = len(position)
@@ -104,7 +104,7 @@ class ContainerOutput:
 
     def _query(self) -> str:
         """Return the query for the output that has not been read yet."""
-        if self._plain:  # a terminal has no messages: it is only followed
+        if self._plain:  # output of a terminal has no time stamps to continue from
             return _OUTPUT + ("" if self._answer is None else "&tail=0")
         return f"{_OUTPUT}&timestamps=1{self._said.resume()}"
 
@@ -216,7 +216,7 @@ class Successor:
             else:
                 self._finish(plain=plain)
         except EngineError as error:
-            self.is_done = error.status == 404  # otherwise the engine is unreachable now
+            self.is_done = error.status == 404  # otherwise the engine is unreachable at present
 
     def _finish(self, *, plain: bool) -> None:
         if not plain:

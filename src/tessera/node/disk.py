@@ -83,7 +83,7 @@ class Meter:
         try:
             os.waitpid(self._child, 0)
         except ChildProcessError:
-            pass  # the payload reaps all children of its runner
+            pass  # the payload may have reaped the child
 
     def _begin(self, now: float) -> None:
         self._begun = now
@@ -107,7 +107,7 @@ class Meter:
             return b"%d" % self._measure(self._directories, self._limit)
         except sizes.NotMeasuredError:
             return b""
-        except (RecursionError, OSError):  # too deep to be measured, as no honest job's is
+        except (RecursionError, OSError):  # nested too deeply: a hostile job
             return b"%d" % (self._limit + 1)
 
 

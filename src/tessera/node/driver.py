@@ -179,7 +179,7 @@ def _lock(root: str, seconds: float, lock_seconds: float) -> int:
         try:
             is_overdue = time.monotonic() >= float(system.read_text(path))
         except ValueError:
-            is_overdue = False  # its holder has not written the deadline yet
+            is_overdue = False  # the process that holds the lock has not written the deadline yet
         raise DriverHungError if is_overdue else DriverBusyError
     os.ftruncate(lock, 0)
     os.write(lock, f"{time.monotonic() + seconds}".encode("ascii"))

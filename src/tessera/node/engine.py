@@ -278,7 +278,7 @@ def ensure_dead(ref: ContainerRef) -> bool:
     try:
         order(ref, "POST", "/kill?signal=KILL", 204, 404, 409)
     except EngineError:
-        pass  # Podman answers 500 for a container that has ended; its state decides
+        pass  # Podman responds with 500 for an ended container; its state decides
     try:
         found = inspect(ref)
     except EngineError as error:

@@ -41,7 +41,7 @@ def settle(run: Run) -> RunStatus:
     if status.phase in (protocol.EXITED, protocol.UNKNOWN, protocol.PREPARING):
         return run.sized(status)
     if status.hostname and status.hostname != system.hostname():
-        return run.sized(status)  # a shared home directory: another machine's run
+        return run.sized(status)  # the home directory is shared, and the run is on another machine
     message = _why_lost(run, status)
     if message is None:
         return run.sized(status)
@@ -68,7 +68,7 @@ def _give_up(run: Run, message: str) -> RunStatus:
     """Fence the run and record its end under the runner's lock, which must be free."""
     lock = _lock(run)
     if lock is None:
-        return run.status()  # its runner lives, or another server settles it
+        return run.status()  # its runner is running, or another server handles it
     try:
         status = run.recorded()
         if status.phase == protocol.EXITED:
@@ -93,7 +93,7 @@ def _lock(run: Run) -> Optional[int]:
     if run.claimed():
         return runs.try_lock(run.file(protocol.GO_FILE))
     try:
-        return run.claim()  # so that no process starts a run that is being fenced
+        return run.claim()  # no process may start a run that is being fenced
     except (FileExistsError, ProtocolError):
         return None
 

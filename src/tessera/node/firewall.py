@@ -16,7 +16,7 @@ from typing import List, NamedTuple, Sequence, Tuple
 from tessera.node import system
 
 IPTABLES, NFT = "iptables", "nft"
-_WAIT = "-w 5"  # for the lock that all iptables programs of a machine share, in seconds
+_WAIT = "-w 5"  # seconds to wait for the lock that all iptables processes share
 SEARCH = ("/usr/sbin", "/sbin", "/usr/bin", "/bin")
 
 METADATA = (
@@ -154,7 +154,7 @@ def _iptables(rules: Rules, version: int) -> List[str]:
     lines += ["-A INPUT -i lo -j ACCEPT", f"-A INPUT {new}", f"-A INPUT -p {icmp} -j ACCEPT"]
     lines += [f"-A INPUT -p tcp --dport {port} -j ACCEPT" for port in rules.ports]
     lines += ["-A OUTPUT -o lo -j ACCEPT", f"-A OUTPUT {new}"]
-    if version == 6:  # needed for neighbour discovery
+    if version == 6:  # IPv6 needs ICMP for neighbour discovery
         lines.append("-A OUTPUT -p ipv6-icmp -j ACCEPT")
     for address in _of(version, rules.resolvers):
         for kind in ("udp", "tcp"):

@@ -91,7 +91,7 @@ def _start() -> _Helper:
     sudo = system.which("sudo", _SEARCH)
     if os.fork() == 0:
         try:
-            os.setsid()  # no signal to the session's group reaches it
+            os.setsid()  # signals to the session's process group must not reach the helper
             system.default_signals()
             null = os.open(os.devnull, os.O_WRONLY)
             for descriptor, target in ((theirs.fileno(), 0), (null, 1), (saying, 2)):
@@ -166,7 +166,7 @@ def check() -> None:
         raise HelperError(isolation.HELPER_UNSAFE, message)
     if not system.which("sudo", _SEARCH):
         raise HelperError(isolation.NO_ROOT, f"sudo is not in {', '.join(_SEARCH)}")
-    close()  # one that runs may be older than the installed one
+    close()  # a running helper may be older than the installed one
     make_ready()
     try:
         found = _ask({"verb": helper.HELLO}, [], HELLO_SECONDS)
@@ -199,7 +199,7 @@ def try_out(plan: Plan) -> None:
         box.start(writer)
         poll = select.poll()
         poll.register(box.descriptor(), select.POLLIN)
-        end = box.end()  # it may have come together with the last report of the start
+        end = box.end()  # the end may have arrived with the last report of the start
         while end is None and not box.is_gone() and poll.poll(START_SECONDS * 1000):
             end = box.end()
     finally:

@@ -132,9 +132,9 @@ def main() -> NoReturn:
         os.dup2(null, descriptor)
     os.close(null)
     kernel.set_process(kernel.PR_SET_DUMPABLE, 0)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps ended children
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_IGN)  # it ends with the last process that uses it
+        signal.signal(number, signal.SIG_IGN)  # the helper ends with the last process that uses it
     helper.serve(line)
 
 
@@ -184,7 +184,7 @@ class Helper:
                 break
             try:
                 is_child = len(descriptors) == 1 and os.fork() == 0
-            except OSError:  # too many processes: the client finds the connection closed
+            except OSError:  # too many processes: the connection closes without a reply
                 is_child = False
             if is_child:
                 self._handle(line, descriptors[0])
@@ -197,7 +197,7 @@ class Helper:
         try:
             line.close()
             for number in (signal.SIGCHLD, signal.SIGALRM):
-                signal.signal(number, signal.SIG_DFL)  # the account may have had it ignored
+                signal.signal(number, signal.SIG_DFL)  # the account may have set it to be ignored
             signal.pthread_sigmask(signal.SIG_SETMASK, set())
             answer = socket.socket(fileno=descriptor)
             if answer.family != socket.AF_UNIX or answer.type != socket.SOCK_STREAM:
@@ -276,7 +276,7 @@ class Helper:
         signal.signal(signal.SIGALRM, _end_measurement)
         try:
             size = sizes.size_of([f"/proc/self/fd/{top}/." for top in tops], enough)
-        except (OSError, RecursionError):  # too deep or too many, which only a hostile job creates
+        except (OSError, RecursionError):  # nested too deeply, or too many files: a hostile job
             size = enough + 1
         line.sendall(json.dumps({"size": size}).encode("ascii") + b"\n")
 

@@ -44,7 +44,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 _libc.mount.argtypes = [*[ctypes.c_char_p] * 3, ctypes.c_ulong, ctypes.c_char_p]
 _libc.syscall.restype = ctypes.c_long
-_forking = ctypes.PyDLL(None, use_errno=True)  # holds the lock of the interpreter
+_forking = ctypes.PyDLL(None, use_errno=True)  # calls through PyDLL hold the GIL
 _forking.syscall.restype = ctypes.c_long
 
 
@@ -223,7 +223,7 @@ def restrict_mount(target: str, flags: int) -> None:
         attributes,
         ctypes.c_size_t(len(attributes)),
     )
-    if done < 0:  # a kernel before 5.12
+    if done < 0:  # before Linux 5.12
         for place in _mounts_at(target):
             _remount(place, flags)
 

@@ -136,7 +136,7 @@ class LogProcess(Sink):
             self._fork_writer(theirs, lock)
         os.waitpid(between, 0)
         system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
-        theirs.close()  # or a child that died before it answered would never be noticed
+        theirs.close()  # otherwise the death of the child would not be detected
         channel.settimeout(RESTART_SECONDS)
         try:
             pid = channel.recv(32)
@@ -166,7 +166,7 @@ class LogProcess(Sink):
             writer = Writer(self._run, self._spec, self._output, channel, lock, inbox=self._inbox)
             writer.supply(self._position, read=self._read)
             writer.write(note)
-        except BaseException:  # reported only here: the runner starts another writer
+        except BaseException:  # the error is only recorded: the runner starts another writer
             runs.note_error(self._run)
         os._exit(0)
 
@@ -184,7 +184,7 @@ class LogProcess(Sink):
         try:
             lock = os.open(self._run.file(protocol.WRITER_FILE), flags, 0o600)
         except OSError:
-            return -1  # the disk is full: a log that is read too early lacks its last lines
+            return -1  # the disk is full: readers may miss the last lines of the log
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -294,7 +294,7 @@ class LogProcess(Sink):
         self.end = answer
 
     def _finish_alone(self) -> int:
-        if not self._kill():  # two processes must never write one log
+        if not self._kill():  # two processes must not write one log
             return logs.log_end(self._run.file(protocol.LOG_DIR))
         log = open_log(self._run, self._spec, resumed=True)
         log.mark(_GAP)

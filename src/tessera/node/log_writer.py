@@ -43,7 +43,7 @@ class Writer:
         self._run, self._spec, self._output = run, spec, output
         self._channel, self._lock, self._inbox = channel, lock, inbox
         self._reports: Optional[Collector] = None
-        self._accepts = False  # reports wait while this is false
+        self._accepts = False  # while False, reports are queued
         self._position: Optional[Position] = None
         self._successor: Optional[Successor] = None
         self._read = 0
@@ -222,7 +222,7 @@ def serve(store: Store, channel: socket.socket, journal: Journal, position: Posi
             writer = Writer(run, spec, output, channel, lock, inbox=inbox)
             writer.supply(position if spec.container is not None else None, read=0)
             writer.write("")
-        except BaseException:  # reported only here: the runner starts another writer
+        except BaseException:  # the error is only recorded: the runner starts another writer
             runs.note_error(run)
             return
 

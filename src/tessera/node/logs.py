@@ -252,7 +252,7 @@ class LogWriter:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | system.SAFE_OPEN
         try:
             descriptor = os.open(path, flags, 0o600)
-        except FileNotFoundError:  # the first output
+        except FileNotFoundError:  # no output yet
             os.mkdir(self._directory, 0o700)
             descriptor = os.open(path, flags, 0o600)
         if self._descriptor >= 0 and not self._can_replace(descriptor):

@@ -231,7 +231,7 @@ def _become_connector(
     try:
         system.prctl(system.PR_SET_PDEATHSIG, signal.SIGKILL)
         system.default_signals()
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # its errors are not read once it is ready
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # its errors are not read after it is ready
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor, target in ((null, 0), (null, 1), (saying, 2)):
             os.dup2(descriptor, target)

@@ -95,7 +95,7 @@ class NvmlReader(Reader):
                 ["X" if one is other else self._word(one, other) for other in handles]
                 for one in handles
             ]
-        except self._nvml.NVMLError:  # a GPU was lost after it had been read
+        except self._nvml.NVMLError:  # the GPU was lost during the reading
             return None
         if any(not word for row in matrix for word in row):
             return None
@@ -160,7 +160,7 @@ class NvmlReader(Reader):
         for place in range(ask(0, nvml.nvmlDeviceGetMaxMigDeviceCount, parent)):
             handle = ask(None, nvml.nvmlDeviceGetMigDeviceHandleByIndex, parent, place)
             if handle is None:
-                continue  # the GPU could have more instances than it has
+                continue  # the number is the maximum; this instance does not exist
             memory = ask(None, nvml.nvmlDeviceGetMemoryInfo, handle)
             part = nvml.nvmlDeviceGetGpuInstanceId(handle)
             yield gpu._replace(

@@ -144,7 +144,7 @@ class Operations:
     def _probed(self, outcome: Json) -> None:
         if outcome["ok"]:
             found = Inventory.from_json(outcome["inventory"])
-            helped.close()  # another one may be installed by now
+            helped.close()  # a new version of the helper may be installed
             confinement.remember(self._store.root, found.isolation)
             networks.remember(found.networks)
 
@@ -271,7 +271,7 @@ class Operations:
         try:
             run.request_stop(grace, reason)
         except OSError:
-            runner.wake(status, signal.SIGUSR2)  # a full disk must not prolong a run
+            runner.wake(status, signal.SIGUSR2)  # if the disk is full, the run still ends in time
         else:
             runner.wake(status)
         return {"run": run.status().to_json()}
@@ -329,7 +329,7 @@ class Operations:
         offset = take.integer("offset", 0, 0, 1 << 62)
         most = protocol.MAX_READ_BYTES
         limit = take.integer("limit", most, 1, 1 << 40)
-        closed = run.recorded().phase == protocol.EXITED  # asked first: then nothing comes after
+        closed = run.recorded().phase == protocol.EXITED  # read before the output
         start, content, end = run.read(stream, offset, min(limit, most))
         data = base64.b64encode(content).decode("ascii")
         return {"data": data, "offset": start, "end": end, "closed": closed}

@@ -83,7 +83,7 @@ def _given(place: int, receiver: Receiver) -> Optional[int]:
     except PermissionError:
         if found.st_uid in receiver.owners:
             raise
-        return None  # on a file system that does not trust root: ownership cannot change there
+        return None  # the file system squashes root (NFS): the owner cannot change
     finally:
         os.close(place)
 

@@ -236,7 +236,7 @@ class ProcessPayload(Payload):
         try:
             return confinement.declaration(self._run.store.root).processes
         except ProtocolError:
-            return isolation.MOST_PROCESSES  # the node's declaration is malformed
+            return isolation.MOST_PROCESSES  # the declaration of the node is malformed
 
     def _warn_of_limits(self) -> None:
         if self._has_limits() and isolation.LIMITS_NOT_ENFORCED not in self.warnings:
@@ -323,7 +323,7 @@ class ProcessPayload(Payload):
                 os.sched_setscheduler(pid, policy, os.sched_param(0))
                 system.write_text(f"/proc/{pid}/autogroup", "19" if is_guest else "0")
             except OSError:
-                continue  # it has ended, is another user's, or may not be promoted
+                continue  # the process has ended, is another user's, or may not be promoted
 
     def ended(self) -> Optional[Ended]:
         """Reap all exited processes; returns the exit of the main process, None while it runs."""
@@ -371,18 +371,18 @@ class ProcessPayload(Payload):
 
     def clean_up(self) -> None:
         """Kill the remaining descendants of the main process."""
-        helped.close()  # otherwise a helper started by this process would never end
+        helped.close()  # otherwise a helper started by this process would not end
         deadline = time.monotonic() + LEFTOVER_SECONDS
         while self._reap():
             left = self._left()
             for pid in left:
                 system.kill_quietly(pid, signal.SIGKILL)
             if left == {self._connection.connector}:
-                break  # no process of the job is left, so no wait for the network is needed
+                break  # no process of the job remains, so the network is not awaited
             if time.monotonic() > deadline:
                 self.warnings.append(
                     "processes-left"
-                )  # blocked in the kernel, where SIGKILL has no effect
+                )  # blocked in the kernel, where SIGKILL takes no effect
                 break
             time.sleep(0.002)
 

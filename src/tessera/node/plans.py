@@ -20,7 +20,7 @@ LEAST_BYTES = 64 << 20
 NAMES_ALL_GPUS = 3
 """The version of the protocol since which a run names its GPUs wherever it has some."""
 _SECRETS = f"{protocol.CONTAINER_ROOT}/{protocol.SECRETS_DIR}"
-_SHARE_WITHOUT_LIMIT = 8  # of the node's memory, for a job that has no limit of its own
+_SHARE_WITHOUT_LIMIT = 8  # a job without a memory limit gets 1/8 of the node's memory
 _OF_ALL_GPUS = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 _GPUS = "/proc/driver/nvidia/gpus"
 _CAPABILITIES = "/proc/driver/nvidia/capabilities"

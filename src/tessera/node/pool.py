@@ -211,7 +211,7 @@ def _serve(
         try:
             runner = Runner(run, running, bundle, partner, wakes)
             runner.supervise()
-        except BaseException:  # reported only here: the session settles the state
+        except BaseException:  # the error is only recorded: the session corrects the state
             runs.note_error(run)
             return
         os.close(lock)

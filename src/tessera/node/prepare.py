@@ -84,7 +84,7 @@ def _locked(run: Run) -> Tuple[int, bool]:
             flags = os.O_RDWR | os.O_CREAT | system.SAFE_OPEN
             descriptor = os.open(path, flags, 0o600)
         except FileNotFoundError:
-            continue  # discarded between the two calls
+            continue  # another process discarded the run between the two calls
         except OSError as error:
             raise runs.disk_error(error) from None
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -206,7 +206,7 @@ def _bind(host: str, port: int) -> None:
     try:
         socket.inet_pton(family, host)
     except OSError:
-        family, host = socket.AF_INET, ""  # a name: looking it up could block
+        family, host = socket.AF_INET, ""  # a host name: resolving it could block
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((host, port))
@@ -225,14 +225,14 @@ def cancel(run: Run) -> None:
         try:
             os.close(run.claim(runs.CANCELLED))
         except FileExistsError:
-            if not run.cancelled() and run.exists():  # else another cancel has removed it
+            if not run.cancelled() and run.exists():  # else another cancel removed the run
                 raise _already_started(run) from None
     else:
         raise _already_started(run)
     try:
         run.discard()
     except FileNotFoundError:
-        pass  # another server was quicker
+        pass  # another server has discarded the run
     except OSError as error:
         raise runs.disk_error(error) from None
 

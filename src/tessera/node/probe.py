@@ -55,7 +55,7 @@ def inventory(root: str, *, driver_seconds: Optional[float] = None) -> Inventory
     description = chosen.description if chosen else ""
     access, gpu_fault = access_of_containers(root, chosen, found)
     if gpu_fault:
-        chosen = None  # a job with an image would run without the GPUs that it was given
+        chosen = None  # jobs with an image would run without their GPUs
     return Inventory(
         devices=modes.with_modes(devices),
         levels=found.levels,

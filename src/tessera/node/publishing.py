@@ -89,7 +89,7 @@ def _become_publisher(
             kernel.enter_network(spaces)
             kernel.close_others({saying, *(one.fileno() for one in listeners)})
             _drop_privileges(what.uid)
-            system.prctl(system.PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of user clears it
+            system.prctl(system.PR_SET_PDEATHSIG, signal.SIGKILL)  # setuid clears it
             if os.getppid() != runner:
                 os._exit(1)
             publisher = _Publisher(listeners, what.target)
@@ -127,7 +127,7 @@ def _listener(host: str, port: int) -> socket.socket:
         try:
             return _bound(socket.AF_INET6, "::", port)
         except OSError:
-            pass  # the kernel has no IPv6, or the port is in use, which IPv4 finds out as well
+            pass  # no IPv6, or the port is in use, which IPv4 detects as well
     return _bound(socket.AF_INET6 if ":" in host else socket.AF_INET, host, port)
 
 
@@ -286,7 +286,7 @@ class _Publisher:
         try:
             outside, _ = listener.accept()
         except OSError:
-            return  # the connection has already ended
+            return  # the connection has ended
         inside = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         link = _Link(outside, inside)
         port = listener.getsockname()[1]

@@ -107,7 +107,7 @@ def _give_rights(descriptor: int) -> None:
     try:
         os.chmod(f"/proc/self/fd/{descriptor}", 0o700)
     except OSError:
-        pass  # of another account: later calls fail, if they need them
+        pass  # owned by another account: later calls fail if they need the rights
 
 
 class _Removal:
@@ -177,7 +177,7 @@ class _Removal:
             if not _is_directory(name, here):
                 os.unlink(name, dir_fd=here)
                 return True
-            os.close(_open(name, here, self._device))  # a rename needs rights to its source
+            os.close(_open(name, here, self._device))  # a rename needs rights to the directory
             self._moved += 1
             new = f"{self._prefix}{self._moved}"
             os.rename(name, new, src_dir_fd=here, dst_dir_fd=self._top)

@@ -125,7 +125,7 @@ def _bound(run: Run) -> Optional[socket.socket]:
     try:
         flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         directory = os.open(folder, flags)
-        mask = os.umask(0o111)  # the token decides, and only the job sees the directory
+        mask = os.umask(0o111)  # the token authenticates, and the directory is private
         try:
             found.bind(f"/proc/self/fd/{directory}/{name}")
         finally:
@@ -273,7 +273,7 @@ class Collector:
         if size is None or size == self._numbers[_OFFSET] or not self._is_idle():
             return -1
         if size < self._numbers[_OFFSET]:
-            self._numbers[_OFFSET] = 0  # the job has cut it; stored reports remain
+            self._numbers[_OFFSET] = 0  # the job has truncated the file; stored reports remain
         try:
             descriptor = system.open_regular(self._file, any_owner=True)
         except OSError:
@@ -291,7 +291,7 @@ class Collector:
         try:
             size = os.preadv(descriptor, [buffer[:LONGEST_LINE]], offset)
         except OSError:
-            size = 0  # the next look tries again
+            size = 0  # the next call retries
         whole = bytes(buffer[:size]).rfind(b"\n") + 1
         if not whole and size == LONGEST_LINE:
             self._journal.clear(size)

@@ -56,7 +56,7 @@ class Wakes:
 
     def ignore(self) -> None:
         """Handle the signals of a process without a run."""
-        signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # a late one for the last run
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # a late signal for the previous run
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def drain(self) -> None:
@@ -78,7 +78,7 @@ class DeviceShare:
         self._coordinator = Coordinator(run, spec) if spec.devices else None
         directories = device_dirs(run.store.root, spec)
         self._watch: Optional[GuestWatch] = None
-        for place in spec.beside[:1]:  # a guest has one device
+        for place in spec.beside[:1]:  # a guest uses exactly one device
             self._watch = GuestWatch(
                 run, place, directories[place.device], lambda frozen: payload.freeze(frozen=frozen)
             )
@@ -175,7 +175,7 @@ class Runner:
         self._started = system.boot_clock()
         status = replace(
             status,
-            started_at=time.time(),  # the job runs from here on; its sandbox is not charged
+            started_at=time.time(),  # the job runs from now on; its sandbox is not charged
             pid=started.pid,
             pgid=started.pgid,
             pid_start=started.start,
@@ -184,7 +184,7 @@ class Runner:
             warnings=list(payload.warnings),
         )
         self._share = DeviceShare(run, spec, payload)
-        self._share.look(self._started, is_leaving=False)  # a guest is frozen from its start on
+        self._share.look(self._started, is_leaving=False)  # a guest starts frozen
         self._record_running(status)
         ended = self._wait(spec, payload, status)
         self._share.close()
@@ -214,7 +214,7 @@ class Runner:
         try:
             self._run.record(status)
         except OSError:
-            runs.note_error(self._run)  # the job runs; its end will be recorded again
+            runs.note_error(self._run)  # the job runs, and its end is recorded later
         os.close(self._running)
         system.notify(self._run.store.root, self._run.run_id)
 
@@ -393,7 +393,7 @@ def _stop_order(order: "dict[str, object]", spec: RunSpec) -> "tuple[float, str]
 def _cause_of(ended: Ended) -> str:
     if ended.oom:
         return protocol.CAUSE_OOM
-    if ended.signal == signal.SIGXFSZ:  # the largest file that a run with a disk limit may write
+    if ended.signal == signal.SIGXFSZ:  # a file exceeds the disk limit of the run
         return protocol.CAUSE_DISK
     return protocol.CAUSE_EXITED
 

@@ -227,11 +227,11 @@ class Run:
         except FileNotFoundError:
             raise self.unknown() from None  # discarded meanwhile
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a job may have locked it
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if the job locked it
             still = self.recorded().phase == protocol.PREPARED
             system.write_all(descriptor, content)
         except BaseException:
-            system.remove_quietly(self.file(protocol.GO_FILE))  # no start was decided
+            system.remove_quietly(self.file(protocol.GO_FILE))  # the start was not decided
             os.close(descriptor)
             raise
         if not still:
@@ -299,7 +299,7 @@ class Run:
             try:
                 os.rmdir(os.path.dirname(place))
             except OSError:
-                pass  # other runs have secrets
+                pass  # other runs have secrets in the directory
 
     def secrets_in_memory(self) -> str:
         """Return the path of the secrets if the node has a file system in memory."""
@@ -379,4 +379,4 @@ def note_error(run: Run) -> None:
         finally:
             os.close(descriptor)
     except OSError:
-        pass  # the disk is full, most likely the cause of the error itself
+        pass  # the disk is full, which may be the error to note

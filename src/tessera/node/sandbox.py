@@ -52,11 +52,11 @@ def enter(
     try:
         if plan.uid is None:
             stage.begin("map")
-            kernel.set_process(kernel.PR_SET_DUMPABLE, 1)  # or /proc/self is not its own
+            kernel.set_process(kernel.PR_SET_DUMPABLE, 1)  # otherwise root owns /proc/self
             kernel.map_identity(0, own[0], 0, own[1])
         else:
             if stat.S_ISFIFO(os.fstat(output).st_mode):
-                os.fchown(output, plan.uid, -1)  # for a job that opens /dev/stdout
+                os.fchown(output, plan.uid, -1)  # the job may open /dev/stdout
             receiver = ownership.Receiver(plan.uid, plan.group, frozenset(plan.owners))
             for path in plan.owned:
                 ownership.give(path, receiver, channel)
@@ -93,7 +93,7 @@ def _first_process(
         os.write(channel, f"{NETWORK}\n".encode("ascii"))
     build(plan, own, stage)
     if plan.own_network and os.read(channel, 1) != GO_ON:
-        return  # while the runner opens the network, it needs access to this process
+        return  # until then, the runner needs access to this process for the network
     stage.begin("identity")
     _become(plan, own)
     order = os.read(channel, 1)
@@ -111,7 +111,7 @@ def _first_process(
 def _become(plan: Plan, own: Tuple[int, int]) -> None:
     """Become the job's user permanently, without any capability."""
     if plan.uid is None:
-        kernel.unshare(kernel.CLONE_NEWUSER)  # its owner has no rights on the mounts created above
+        kernel.unshare(kernel.CLONE_NEWUSER)  # has no rights on the mounts created above
         kernel.map_identity(own[0], 0, own[1], 0)
         kernel.drop_capability_bounds()
     else:
@@ -132,7 +132,7 @@ def give_up_rights() -> None:
     kernel.drop_capabilities()
     kernel.set_process(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.join_new_session_keyring()
-    kernel.set_process(kernel.PR_SET_DUMPABLE, 0)  # the job may have the same user: no ptrace
+    kernel.set_process(kernel.PR_SET_DUMPABLE, 0)  # forbids ptrace by a job of the same user
 
 
 def _reset_signals() -> int:
@@ -142,7 +142,7 @@ def _reset_signals() -> int:
         try:
             signal.signal(number, signal.SIG_DFL)
         except (OSError, ValueError):
-            continue  # SIGKILL, SIGSTOP and those of the C library
+            continue  # SIGKILL, SIGSTOP and signals of the C library
     wake, waker = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(waker, False)
@@ -224,4 +224,4 @@ def _signal(job: int, number: int) -> None:
     try:
         os.kill(target, number)
     except OSError:
-        pass  # it has just ended
+        pass  # the process has ended

@@ -204,7 +204,7 @@ def _cover_without_links(path: str, own: Set[int]) -> None:
     private = "/.cover"
     os.mkdir(private)
     _cover(private)
-    own.add(os.stat(private).st_dev)  # checked here, since the path may change later
+    own.add(os.stat(private).st_dev)  # after mounting, since the path may change later
     place = _open_place(path, is_directory=True, devices=frozenset())
     kernel.mount(private, f"{_OLD}/proc/self/fd/{place}", "", kernel.MS_BIND)
     os.close(place)

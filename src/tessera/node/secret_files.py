@@ -47,7 +47,7 @@ def _is_memory(path: str) -> bool:
 def _made(place: str) -> bool:
     """Create an empty directory for one run, and its parents, all private to this account."""
     above = os.path.dirname(place)
-    for _ in range(2):  # another run's end may remove the directory above meanwhile
+    for _ in range(2):  # the end of another run may remove the parent directory
         try:
             if not (_is_private(os.path.dirname(above)) and _is_private(above)):
                 return False
@@ -65,7 +65,7 @@ def _is_private(path: str) -> bool:
         os.mkdir(path, 0o700)
     except FileExistsError:
         pass
-    os.lstat(path)  # another run may have removed it
+    os.lstat(path)  # raises if another run has removed it
     return is_private(path)
 
 

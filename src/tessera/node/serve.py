@@ -116,7 +116,7 @@ class Server:
         timeout = max(0.0, min(due) - self.now()) * 1000 if due else None
         for descriptor, events in self._poll.poll(timeout):
             if descriptor == self._source and not events & select.POLLIN:
-                self._open = False  # hung up, and all input was read
+                self._open = False  # the client has closed the connection, and all input was read
             elif descriptor == self._target:
                 self._flush()
             elif descriptor in self._readers:
@@ -256,7 +256,7 @@ class Server:
         """Send the output of one pass of the loop in one write."""
         while self._outgoing and not self._stuck:
             self._outgoing = deque([b"".join(self._outgoing)])
-            self._flush()  # and there may be more to send, if it has freed space for answers
+            self._flush()  # the freed space may admit further replies
 
     def _flush(self) -> None:
         while self._outgoing:

@@ -160,10 +160,10 @@ def unpack(source: ArchiveSource, work: str, blobs: str, most_bytes: int = MAX_B
     except ProtocolError:
         raise
     except OSError as error:
-        if error.errno is None:  # gzip raises it for a damaged stream
+        if error.errno is None:  # gzip raises OSError without errno for a damaged stream
             raise refused("bad-archive", "the archive is damaged") from None
         raise
-    except Exception as error:  # each packer has its own errors for hostile input
+    except Exception as error:  # compression modules raise various errors for hostile input
         message = f"not a readable tar.gz or zip archive ({type(error).__name__})"
         raise refused("bad-archive", message) from None
 

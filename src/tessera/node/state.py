@@ -65,7 +65,7 @@ def begin(descriptor: int, content: bytes, spec: bytes, versions: List[str]) -> 
     head = lease_text(0.0).ljust(_VERSIONS_AT, b"\0") + noted
     first = _slot(1, content)
     view = memoryview(head.ljust(FILE_BYTES, b"\0") + spec)
-    if spec:  # removes the rest of a longer one that was interrupted before its status
+    if spec:  # an interrupted write of a longer spec may precede
         os.ftruncate(descriptor, len(view))
     done = 0
     while done < len(view):

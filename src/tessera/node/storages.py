@@ -121,7 +121,7 @@ def _ask(root: str, source: str, path: str, lock: str, until: float = 0.0) -> Op
         raise
     if pid:
         os.close(writer)
-        os.close(held)  # the lock ends with the process
+        os.close(held)  # the process holds the lock until it ends
         return _Asked(source, path, pid, reader)
     try:
         kernel.close_others({writer, held})

@@ -424,11 +424,11 @@ def _notify_one(path: str, run_id: str) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
-        remove_quietly(path)  # without a reader: its server has ended
+        remove_quietly(path)  # the pipe has no reader: its server has ended
         return
     try:
         os.write(descriptor, run_id.encode("ascii") + b"\n")
     except OSError:
-        pass  # full: the server checks all runs then
+        pass  # the pipe is full: the server then checks all runs
     finally:
         os.close(descriptor)

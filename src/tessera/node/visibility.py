@@ -126,7 +126,7 @@ def homes(root: str) -> Tuple[str, ...]:
     try:
         found.append(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
-        pass  # the account has no entry
+        pass  # the user has no entry in passwd
     return tuple(dict.fromkeys(map(os.path.realpath, found)))
 
 

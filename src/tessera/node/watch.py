@@ -67,7 +67,7 @@ class Watch:
         self._ended.discard(status.run_id)
         seen = self._seen.setdefault(status.run_id, _Seen())
         seen.state = {**status.to_json(), "log_end": 0, "reports_end": 0}
-        seen.ends = (0, 0)  # a reply does not inform the readers of the streams
+        seen.ends = (0, 0)  # report the ends of the streams, which the reply did not
 
     def look(self, run: Run, now: float) -> None:
         """Check one run, and report changes; an end is reported once."""

@@ -89,7 +89,7 @@ class AdaptiveBatch(Elastic):
     ) -> None:
         if initial_batch < 1 or largest_micro < 1:
             raise ValueError("initial_batch and largest_micro must be at least 1")
-        rate_factor(rule, NoiseScale(), 1.0)  # names a rule that does not exist
+        rate_factor(rule, NoiseScale(), 1.0)  # raises if the rule does not exist
         super().__init__(model, optimizer, scheduler=scheduler, saver=saver)
         self.initial_batch, self.largest_micro, self.rule = initial_batch, largest_micro, rule
         self._dataset, self._loading = dataset, loading_processes

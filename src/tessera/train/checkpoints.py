@@ -76,7 +76,7 @@ class CheckpointStore:
         name = os.path.basename(path)
         partial = os.path.join(self.directory, f".{name}.{os.getpid()}.partial")
         try:
-            os.mkdir(partial, 0o770)  # the runner may be of another account, and of this group
+            os.mkdir(partial, 0o770)  # a runner of another account has access by the group
             sha256, size = _write_hashed(os.path.join(partial, STATE_FILE), state)
             manifest = {"version": VERSION, "step": step, "sha256": sha256, "size": size}
             _write_durably(os.path.join(partial, MANIFEST_FILE), json.dumps(manifest).encode())

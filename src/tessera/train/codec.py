@@ -161,7 +161,7 @@ class _Reader:
             return _ARRAYS[kind](content, str(dtype), tuple(int(length) for length in shape))
         except StateError:
             raise
-        except Exception as error:  # the libraries have many ways to refuse a shape or a type
+        except Exception as error:  # libraries raise many types of errors for a bad shape or dtype
             raise StateError(f"an array cannot be restored: {error}") from None
 
 

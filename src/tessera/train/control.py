@@ -109,7 +109,7 @@ class _Control:
                 with open(os.path.join(os.path.dirname(path), "listens"), "a", encoding="utf-8"):
                     pass
             except OSError:
-                pass  # then the job gets SIGTERM, like any other
+                pass  # the job then gets SIGTERM instead of a notice
 
     def notice(self, path: str) -> str:
         """Return the reason of the notice; empty without one."""

@@ -63,7 +63,7 @@ class Turns(ABC):
                     self._between()
                     control.pause(self._worked_seconds)
         finally:
-            self._batches = iter(())  # loading processes end now, not with the interpreter
+            self._batches = iter(())  # ends the loader processes now
             wait_for_threads()
 
     def _finish_step(self, began: float) -> float:

@@ -1,6 +1,6 @@
 """Gates of a guest before the modules of a PyTorch model, and its bound of device memory.
 
-A gate costs one look at mapped memory. Gates are at leaf modules; where these take less than
+A gate costs one read of mapped memory. Gates are at leaf modules; where these take less than
 0.2 ms in the mean, gates move up to their parents. A compiled region is one module.
 """
 
@@ -84,7 +84,7 @@ class Attachment:
         self._waited += gate.wait()
 
     def _wait_for_flying(self) -> None:
-        """Bound the modules that are queued: no kernel of the guest starts long after a close."""
+        """Limit queued modules, so that the guest's kernels stop soon after the gate closes."""
         event = torch.cuda.Event()
         event.record()
         self._flying.append(event)
@@ -131,7 +131,7 @@ class Attachment:
     # -- memory ----------------------------------------------------------------------------------
 
     def _budget(self) -> Optional[int]:
-        """Return the bytes of saved activations that may stay on the device; None: all of them.
+        """Return the bytes of saved activations that may stay on the device; None if all may stay.
 
         The bound counts from the next mini-batch on, so that a step is never repeated.
         """

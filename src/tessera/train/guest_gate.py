@@ -1,4 +1,4 @@
-"""The gate of a guest, where it waits for its bound and for the gaps of the holder."""
+"""The gate of a guest, at which it waits until its bound and the holder's phase let it work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONGEST_OF = 8
 
 
 class Gate:
-    """The gate of a guest: its bound, and what it knows of the holder's gaps.
+    """The gate of a guest: its bound, and measurements of the holder's gaps.
 
     Args:
         path: file of the bound.
@@ -69,11 +69,11 @@ class Gate:
 
     @property
     def bound(self) -> Optional[bounds.Bound]:
-        """The newest bound; None before the first one, and once it is lifted."""
+        """The newest bound; None before the first one, and after a promotion to holder."""
         return None if self._is_lifted else self._bound
 
     def end_step(self) -> None:
-        """Record the end of a step: its longest module counts once."""
+        """Record the end of a step, and the time of its longest module."""
         self._note_work(self._clock())
         if self._module > 0:
             self._longest.append(self._module)
@@ -104,7 +104,7 @@ class Gate:
 
     @contextmanager
     def held_open(self) -> Iterator[None]:
-        """Pass all gates inside: a part of the work that must not be interrupted."""
+        """Pass all gates in the context: its work must not be interrupted."""
         self.wait()
         self._inside += 1
         began = self._clock()
@@ -113,13 +113,13 @@ class Gate:
         finally:
             self._inside -= 1
             if self._clock() - began > MOST_BUSY_SECONDS:
-                self._report(self._clock())  # with the length of this module
+                self._report(self._clock())  # the report contains the length of this module
 
     def _note_work(self, now: float) -> None:
         seconds = now - self._left
         self._left = now
         self._worked += seconds
-        if not self._longest or seconds < 1.0 + 10 * self.module_seconds:  # else it was frozen
+        if not self._longest or seconds < 1.0 + 10 * self.module_seconds:  # frozen otherwise
             self._module = max(self._module, seconds)
             if not self._longest:
                 self.module_seconds = max(self._module, LEAST_MODULE_SECONDS)
@@ -127,7 +127,7 @@ class Gate:
                 self._module_alone = max(self._module_alone, seconds)
 
     def _may_go(self, now: float) -> bool:
-        """Ask once; sleeps if the guest has to wait."""
+        """Check the bound once; sleep if the guest has to wait."""
         self._look(now)
         if self._is_lifted:
             return True
@@ -176,7 +176,7 @@ class Gate:
             try:
                 self._page = files.PhasePage(self._host_path)
             except (OSError, ValueError):
-                pass  # tried again with the next bound
+                pass  # retried with the next bound
 
     def _phase(self) -> Optional[gaps.StepPhase]:
         if self._page is None:

@@ -46,7 +46,7 @@ def exchange(collective: Callable[..., Any], tensor: Any, **how: Any) -> None:
     try:
         collective(alias, **how)
     except BaseException:
-        _lent.pop(number, None)  # the error itself holds it
+        _lent.pop(number, None)  # the traceback refers to the object
         raise
 
 

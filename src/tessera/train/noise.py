@@ -48,7 +48,7 @@ class NoiseScale:
         square = (parts * square_of_mean - mean_of_squares) / (parts - 1)
         variance = (mean_of_squares - square_of_mean) * scale / (parts - 1)
         if not (math.isfinite(square) and math.isfinite(variance)):
-            return  # an overflow of half precision is no measure of the noise
+            return  # skip an overflow of half precision
         kept = SMOOTHING**scale
         self.square_sum = kept * self.square_sum + (1 - kept) * square
         self.variance_sum = kept * self.variance_sum + (1 - kept) * variance

@@ -35,7 +35,7 @@ class Peers:
     def __init__(self, device: torch.device, *, timeout: Optional[timedelta] = None) -> None:
         is_cuda = device.type == "cuda"
         if is_cuda:
-            torch.cuda.set_device(device)  # whose generator belongs to the contexts
+            torch.cuda.set_device(device)  # the contexts contain the generator of this device
         if not distributed.is_initialized() and job().world_size > 1:
             rank = int(os.environ.get("RANK", job().rank))
             backend = "cpu:gloo,cuda:nccl" if is_cuda else "gloo"

@@ -57,7 +57,7 @@ class Channel:
         """
         if not self._token or len(line) > LONGEST_LINE:
             return [line]
-        if self._pid != os.getpid():  # a child, whose parent sends the lines that wait
+        if self._pid != os.getpid():  # a forked child: its parent sends the queued lines
             self._pid = os.getpid()
             self._waiting.clear()
         self._waiting.append(line)
@@ -92,7 +92,7 @@ class Channel:
         except (BlockingIOError, socket.timeout):
             pass  # the queue is full
         except OSError:
-            self._token = b""  # no receiver: from now on the file
+            self._token = b""  # no receiver: append to the file from now on
 
     def _connected(self) -> socket.socket:
         if self._socket is None:
@@ -206,7 +206,7 @@ class Reporter:
         self._points.append([step, round(time.time(), 3), epoch, known])
         self._size += _size(known)
         while self._size > MOST_POINT_BYTES and len(self._points) > 1:
-            del self._points[-2::-2]  # the newest stays
+            del self._points[-2::-2]  # keeps the newest point
             self._size = sum(_size(point[3]) for point in self._points)
 
     def _sum(self, name: str, value: Optional[float]) -> None:
@@ -273,7 +273,7 @@ class Reporter:
             if self._descriptor < 0:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
                 self._descriptor = os.open(self._path, flags, 0o600)
-            os.write(self._descriptor, line)  # one call: lines never mix
+            os.write(self._descriptor, line)  # one call, so that lines do not interleave
         except OSError:
             pass  # a full disk must not end the training
 

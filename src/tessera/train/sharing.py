@@ -106,7 +106,7 @@ def step() -> Iterator[None]:
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """Show that the holder waits for input, a disk or another process, and uses no device."""
+    """Report that the holder uses no device: it waits for input, a disk or another process."""
     phase = _phase()
     before = phase.change(busy=False) if phase is not None else False
     try:

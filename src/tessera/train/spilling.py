@@ -1,7 +1,7 @@
 """Saved activations of a guest in host memory, above its bound of device memory.
 
 The tensors that a forward pass saves for its backward pass are kept on the device up to a budget;
-what is above it is copied to the host and back, bit by bit. A pool of host memory is reused.
+what is above it is copied to the host and back without changes. A pool of host memory is reused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LEAST_BYTES = 16 << 10
 
 
 class _Saved:
-    """A saved tensor; what it holds is free again when autograd drops it.
+    """A saved tensor; its memory is freed when autograd drops the object.
 
     Args:
         tensor: the tensor, on the device or in host memory.

@@ -36,7 +36,7 @@ class Assignment:
         return sum(self.options[job_id].values[slot] for job_id, slot in self.slots.items())
 
     def place(self, options: JobOptions, slot: Slot) -> None:
-        """Give a job without a size its devices, or change its size."""
+        """Assign devices to a job without a size, or change its size."""
         if options.job.id in self.slots:
             self.remove(options.job.id)
         job_id = options.job.id
@@ -47,7 +47,7 @@ class Assignment:
             insort(self._changes[slot, target], (-gain, job_id))
 
     def remove(self, job_id: int) -> JobOptions:
-        """Take a job's devices."""
+        """Remove a job's size, and free its devices."""
         slot, options = self.slots.pop(job_id), self.options.pop(job_id)
         self.free[slot.type] += slot.devices
         self.at[slot] -= 1

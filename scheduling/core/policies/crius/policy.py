@@ -43,8 +43,8 @@ class Crius:
         opportunistic: whether jobs may start past a waiting job, which takes their devices back
             when it fits.
         relative: whether throughput counts relative to a job's own at its requested size.
-        restart: whether a change must pay for the restart of the job.
-        horizon: seconds within which it must pay.
+        restart: whether the gain of a change must exceed the cost of the restart.
+        horizon: seconds within which the gain counts.
         settle: minimum seconds between changes of a job.
         deadline: whether sizes at which a job would miss its deadline are excluded, and late jobs
             are refused.
@@ -123,7 +123,7 @@ class Crius:
         }
 
     def _patience(self, snapshot: Snapshot, job: PolicyJob) -> float:
-        """Return the seconds for which a job keeps its devices; the driver waits as long."""
+        """Return the minimum seconds between changes of a job; the driver applies them, too."""
         return max(self.settle, _RESTARTS_TO_PAY * snapshot.model.restart_seconds(job))
 
     def _is_late(self, snapshot: Snapshot, job: PolicyJob) -> bool:
@@ -135,7 +135,7 @@ class Crius:
 
 @dataclass(slots=True)
 class _Round:
-    """One plan in the making.
+    """Computation of one plan.
 
     Attributes:
         free: devices without the fixed jobs.
@@ -196,7 +196,7 @@ class _Round:
         return {str(job_id): [slot.type, slot.devices] for job_id, slot in sorted(found.items())}
 
     def _back(self, one: JobOptions) -> bool:
-        """Start a job that left for another size there, if there is still room."""
+        """Start a job at the size for which it left, if there is still room."""
         slot = self.wanted.get(one.job.id)
         if slot is None or slot not in one.values or not self._fits(slot):
             return False

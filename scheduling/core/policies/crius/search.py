@@ -2,7 +2,7 @@
 
 Algorithm 1 of Crius (EuroSys '26) searches breadth first to a limited depth, and its artefact
 repeats earlier states at each level. Here each state is expanded once, the ``BEAM`` states with
-the greatest value go on to the next level, and each type that the new job can use is a start.
+the greatest value pass to the next level, and the search starts at each type of the new job.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -58,7 +58,7 @@ class RoomSearch:
     beam: int = BEAM
 
     def outcome(self, books: Assignment, new: JobOptions) -> Outcome | None:
-        """Return the best room for a new job, with as few as no changes, or None."""
+        """Return the best room for a new job, possibly without changes, or None."""
         best: Outcome | None = None
         starts = new.asked if self.exchange else new.asked[:1]
         level = [Node(request=s, gain=0.0, free=books.free, changes={}) for s in starts]
@@ -101,7 +101,7 @@ class RoomSearch:
         node: Node,
         pairs: Iterable[tuple[Slot, Slot]],
     ) -> Iterator[Node]:
-        """Yield the state after the change that loses least; the new job's comes last."""
+        """Yield the state after the change with the smallest loss; the new job's comes last."""
         best: tuple[float, int, Slot, Slot] | None = None
         for slot, target in pairs:
             for loss, job_id in _losses(books, new, node, slot, target):

@@ -166,7 +166,7 @@ def _alloc(job: PolicyJob, trainee: Trainee, threads: Threads) -> Alloc:
         level = job.demand.members[0].within.value
         parts = tuple(Part(n=n, type=kind, level=level) for kind, n in sorted(gpus.items()))
     if job.terms.executors > 1 and len(gpus) == 1:
-        # On a mix the driver decides by itself: it knows the ratios of the types better.
+        # On mixed types, the driver chooses the number: it knows the speed ratios of the types.
         ((kind, n),) = gpus.items()
         paces = job.facts.sharing.get(kind, (1.0,))
         number = executors_on(trainee.workers.most, n, paces)

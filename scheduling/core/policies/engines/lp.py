@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # its parts are loaded when a program is solved, not when the portal starts
+import scipy  # loads its submodules when a program is solved, not at the start of the portal
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

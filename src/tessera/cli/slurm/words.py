@@ -142,7 +142,7 @@ def read_moment(text: str, now: datetime) -> datetime:
             return now - timedelta(seconds=int(match[1] or 0) * _UNITS[match[2] or "second"])
         found = datetime.fromisoformat(text)
         return found if found.tzinfo else found.astimezone()
-    except (ValueError, OverflowError):  # so many weeks would be before the year 1
+    except (ValueError, OverflowError):  # the span reaches back before the year 1
         raise UsageError(
             f"{text[:40]} is not a valid time: use 2026-03-01T08:00 or now-2days"
         ) from None

@@ -27,7 +27,7 @@ class Gate(enum.Enum):
 
     OPEN = "open"
     CLOSED = "closed"
-    SETTLING = "settling"  # the gate moved during the step, which is only charged
+    SETTLING = "settling"  # the gate moved during the step: the step is charged, but not measured
 
 
 class DelayAccount(NamedTuple):

@@ -63,14 +63,14 @@ class CoordinatedDevice:
             start = system.start_ticks(pid)
             self._lock = files.lock_device(self.directory, run_id, pid, start)
         if self._lock is None:
-            return False  # the coordinator before has not ended yet: the next look tries again
+            return False  # the previous coordinator has the lock; the next check retries
         self._stamp = stamp
         is_newer = self.orders is None or orders.number > self.orders.number
         self.orders = orders if is_newer else self.orders
         return is_newer
 
     def release(self) -> None:
-        """Remove the state, and give the lock back."""
+        """Remove the state, and release the lock."""
         if self._lock is not None:
             system.remove_quietly(os.path.join(self.directory, files.DEVICE_STATE_FILE))
             os.close(self._lock)
@@ -82,8 +82,8 @@ class CoordinatedGuest:
 
     Attributes:
         report: the latest report of its library.
-        bound: the bound that was written last.
-        memory: its bound of memory in bytes.
+        bound: the bound written last.
+        memory: upper bound of its device memory in bytes.
         has_to_leave: why it has to leave; empty while it may stay.
     """
 
@@ -91,7 +91,7 @@ class CoordinatedGuest:
         self.run, self.order, self.device = run, order, device
         self.report = GuestReport()
         written = files.read_document(run.file(files.BOUND_FILE))
-        self.bound = bounds.parsed(written)  # the number goes on after a guest has been removed
+        self.bound = bounds.parsed(written)  # its number continues that of an earlier coordinator
         self.memory = order.most
         self.since = self.rose_at = now
         self.has_to_leave = ""
@@ -140,7 +140,7 @@ class CoordinatedGuest:
             self.has_to_leave = "no-gain"
 
     def duty(self) -> Optional[float]:
-        """Return the part of the last minute in which it worked; None if it does not report."""
+        """Return the share of the last minute in which the guest worked; None without reports."""
         (first, before), (last, after) = self._worked[0], self._worked[-1]
         if not self.report.listens or last <= first:
             return None
@@ -148,7 +148,7 @@ class CoordinatedGuest:
 
 
 class CountedStep(NamedTuple):
-    """A step of the holder beside guests: its end, its seconds, and the baseline then."""
+    """A step of the holder while guests ran: its end, its seconds, and the baseline then."""
 
     end: float
     seconds: float
@@ -189,7 +189,7 @@ class Coordinator:
         return bool(self._guests)
 
     def next_at(self, now: float) -> float:
-        """Return the time of the next look; infinity without guests."""
+        """Return the time of the next call of ``look``; infinity without guests."""
         return now + LOOK_SECONDS if self._guests else math.inf
 
     def look(self, now: float) -> None:
@@ -221,7 +221,7 @@ class Coordinator:
             self._write_states()
 
     def close(self) -> None:
-        """Release the devices: the guests' runners see it, and bounds are no longer renewed."""
+        """Release the locks of the devices, which guests' runners detect; stop renewing bounds."""
         system.remove_quietly(self._run.file(protocol.SHARED_FILE))
         for device in self._devices:
             device.release()
@@ -359,7 +359,7 @@ class Coordinator:
         is_written = files.write_document(guest.run.file(files.BOUND_FILE), document)
         job_file = guest.run.file(protocol.JOB_BOUND_FILE)
         if is_written and files.write_document(job_file, document, mode=0o644):
-            guest.bound = bound  # else the disk is full, or the run was removed: it expires
+            guest.bound = bound  # otherwise the old bound expires
 
     def _write_states(self) -> None:
         self._number += 1

@@ -105,7 +105,7 @@ def bound_document(
         host: path of the holder's phase page as the guest sees it; None if it may not see it.
         why: rule that moved the gate, or reason for which the guest has to leave.
         leave: whether it has to.
-        lifted: whether the run is a guest no longer.
+        lifted: whether the run has become the holder.
     """
     fields = {"host": host, "why": why, "leave": leave, "lifted": lifted}
     return {"version": VERSION, **bound._asdict(), **fields}
@@ -156,10 +156,10 @@ def guests_of(orders: Optional[Orders]) -> List[GuestOrder]:
 
 
 def lock_device(directory: str, run_id: str, pid: int, start: Optional[int]) -> Optional[int]:
-    """Lock a device for its coordinator, and name it; None if another process has the lock.
+    """Lock a device and store its coordinator; None if another process has the lock.
 
     Returns:
-        The descriptor; the lock lives as long as it is open.
+        The descriptor; closing it releases the lock.
     """
     os.makedirs(directory, mode=0o700, exist_ok=True)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -236,15 +236,15 @@ class PhasePage:
 
 
 class GuestReport(NamedTuple):
-    """What the library of a run reports of itself.
+    """Report of the library of a run.
 
     Attributes:
-        listens: ``module`` or ``step``, where its gates are; empty for a run without gates.
+        listens: position of its gates, ``module`` or ``step``; empty for a run without gates.
         stands: number of the bound under which it waits at a closed gate; 0 while it works.
         module_seconds: its longest module.
         reserved, spilled, peak: bytes of device memory of the allocator, bytes in host memory
             instead, and highest number of bytes of a step; 0 if unknown.
-        device, free: bytes of the device and of its free part; 0 if unknown.
+        device, free: total and free bytes of the device; 0 if unknown.
         worked: seconds that it has worked since its start.
     """
 
@@ -260,7 +260,7 @@ class GuestReport(NamedTuple):
 
 
 def report_of(document: Dict[str, Any]) -> Optional[GuestReport]:
-    """Return the report of a run about itself in a line, with values in range; None without."""
+    """Return the report of a run in a line, with values in range; None without a report."""
     said = document.get("sharing")
     if not isinstance(said, dict):
         return None

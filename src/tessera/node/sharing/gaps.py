@@ -86,7 +86,7 @@ def ask(
     earned = compute * max(now - follower.at, 0.0)
     credit = min(follower.credit + earned, module_seconds)
     cost = _overlap(follower, now, module_seconds, phase)
-    # The tolerance absorbs the rounding of sums of slices.
+    # The tolerance absorbs rounding errors of the sums of slices.
     if cost <= credit + 1e-12:
         return follower._replace(credit=max(credit - cost, 0.0), at=now), GateAnswer(go=True)
     wait = SLICE_SECONDS

@@ -27,9 +27,9 @@ from tessera.node.sharing.figures import median, stdev
 LEAST_BASELINE_STEPS = 8
 _AFTER_OVERDRAFT_STEPS = 3
 _PROBE_SECONDS = (10.0, 30.0)
-_PROBE_STEPS = 80  # a probe takes at least 8 steps, so at most about a tenth of the time
+_PROBE_STEPS = 80  # a probe takes at least 8 steps: about 10 % of the time
 _STALE_STEPS = (3, 8)
-_LEAST_COMPUTE, _MOST_COMPUTE = 0.05, 4 * PAID_IN  # in multiples of the slowdown
+_LEAST_COMPUTE, _MOST_COMPUTE = 0.05, 4 * PAID_IN  # as multiples of the allowed slowdown
 _RECENT_STEPS = 8
 _FEW_STEPS = 5
 _LONG_WITHIN = 20
@@ -65,7 +65,7 @@ class LawRule(enum.Enum):
     READY = "ready"
     OVERDRAWN = "overdrawn"
     PROBE = "probe"
-    FASTER = "faster"  # than the baseline, which is therefore too long
+    FASTER = "faster"  # the holder is faster than the baseline, which is thus too long
     LONG_STEPS = "long-steps"
     MISFIT = "misfit"
 

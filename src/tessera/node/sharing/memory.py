@@ -17,7 +17,7 @@ class Action(enum.Enum):
 
     KEEP = "keep"  # the bound stays or rises
     SHRINK = "shrink"
-    EVICT = "evict"  # less than the guest's floor remains; a freeze would not free memory
+    EVICT = "evict"  # less than the guest's floor remains; freezing frees no memory
 
 
 class MemoryBound(NamedTuple):

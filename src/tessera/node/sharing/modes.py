@@ -1,4 +1,4 @@
-"""Sharing modes of the node's devices, found by trials and not concluded from versions.
+"""Sharing modes of the node's devices, found by trials instead of versions.
 
 A mode is offered only if everything that it promises was tried: a child is frozen and thawed,
 the control daemon of MPS answers. ``exclusive`` needs nothing and is not listed; instances of MIG
@@ -52,7 +52,7 @@ def with_modes(
 def tried_freezer() -> str:
     """Freeze and thaw a child; returns how: ``v2``, ``v1`` or ``signal``, or empty if it failed.
 
-    The child counts in a pipe: it has to stand while it is frozen, and to work afterwards.
+    The child writes to a pipe: it must write nothing while frozen, and continue afterwards.
     """
     group = cgroups.create(_RUN_ID.format(os.getpid()), 0, 0, is_guest=True)
     reading, writing = os.pipe()
@@ -87,7 +87,7 @@ def _signal(pid: int, frozen: bool) -> bool:
 
 
 def _stands_and_works(reading: int, freeze: Callable[[bool], bool]) -> bool:
-    """Freeze, wait until the pipe stays empty, thaw, and wait until it fills again."""
+    """Freeze the child, wait until the pipe stays empty, thaw it, and wait for new output."""
     os.set_blocking(reading, False)
     if not freeze(True) or not _until(lambda: not _has_counted(reading)):
         return False
@@ -111,7 +111,7 @@ def _until(condition: Callable[[], bool]) -> bool:
 
 
 def tried_mps() -> bool:
-    """Return whether the control daemon of MPS answers this user."""
+    """Return whether the control daemon of MPS responds to this user."""
     import subprocess  # noqa: PLC0415 - costs start-up time that only this path needs
 
     program = system.which(_MPS_CONTROL, _PROGRAMS)

@@ -1,6 +1,6 @@
-"""The guest's side in its own runner: freezes the guest when its bound or its holder requires it.
+"""Enforcement in the guest's runner: freezes the guest if its bound or holder requires it.
 
-A guest whose library waits at a closed gate is left alone. Any other guest is frozen while the
+A guest whose library waits at a closed gate is not frozen. Any other guest is frozen while the
 gate is closed, and works in slices of time while it is open. Nobody has to report that a
 coordinator has ended: its lock is free, and the bound expires.
 """
@@ -92,7 +92,7 @@ class GuestWatch:
         return None
 
     def next_at(self, now: float) -> float:
-        """Return the time of the next look."""
+        """Return the time of the next call of ``look``."""
         if self.is_lifted:
             return math.inf
         compute = bounds.compute_at(self._bound, now)
@@ -126,7 +126,7 @@ class GuestWatch:
         return orders is not None and orders.holder_run_id == self._run.run_id
 
     def _lift(self, now: float) -> None:
-        """Let the guest work without bounds: it holds the device now."""
+        """Remove all bounds: the guest has become the holder."""
         self.is_lifted = True
         self.thaw()
         memory = 0 if self._bound is None else self._bound.memory
@@ -140,7 +140,7 @@ class GuestWatch:
     # -- what it decides -------------------------------------------------------------------------
 
     def _must_stand(self, now: float, *, is_leaving: bool) -> bool:
-        if is_leaving:  # a library slows itself down
+        if is_leaving:  # a guest with gates slows itself down
             return not (self._report.listens or _is_in_slice(now, LEAVING_COMPUTE))
         if self._gone_since < math.inf or bounds.must_freeze(self._bound, now):
             return True

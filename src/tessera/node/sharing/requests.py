@@ -69,7 +69,7 @@ def check_holders(root: str, spec: RunSpec) -> None:
     """Check that the holders of a guest's devices run, and coordinate them.
 
     Raises:
-        ProtocolError: ``holder-gone``, so that an old order puts no guest beside another run.
+        ProtocolError: ``holder-gone``, so that a late request starts no guest with another holder.
     """
     directories = device_dirs(root, spec)
     deadline = time.monotonic() + HOLDER_SECONDS
@@ -85,7 +85,7 @@ def check_holders(root: str, spec: RunSpec) -> None:
 
 
 def company_of(root: str, number: int, uuid: str) -> Optional[Dict[str, Any]]:
-    """Return the state of a device's coordinator; None without one that has guests."""
+    """Return the state of a device's coordinator; None without a coordinator with guests."""
     path = os.path.join(files.device_dir(root, number, uuid), files.DEVICE_STATE_FILE)
     found = files.read_document(path)
     if found is None or found.pop("version", None) != files.VERSION:

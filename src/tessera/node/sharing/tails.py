@@ -26,7 +26,7 @@ class ReportTail:
             return []
         whole = content.rfind(b"\n") + 1
         if not whole and len(content) >= _MOST_BYTES:
-            whole = len(content)  # no line is that long
+            whole = len(content)  # the longest line is shorter: skip this data
         self._offset = start + whole if content else self._offset
         found = []
         for line in content[:whole].splitlines():

@@ -101,7 +101,7 @@ class Pipeline:
         self._sending: Dict[Action, List[Tuple[Any, torch.Tensor]]] = {}
 
     def _peers(self, other: int, *, is_out: bool) -> List[Tuple[int, range]]:
-        """Return ranks of the other stage, and their samples within this process's part."""
+        """Return ranks of the other stage with their ranges of this process's samples."""
         if not 0 <= other < len(self._plan.stages):
             return []
         own = self._place

@@ -271,7 +271,7 @@ def _passes(forward: Callable[[], torch.Tensor], device: torch.device) -> Tuple[
 def _use_undivided(
     runs: List[Dict[str, Any]], widths: Sequence[int], split: Mapping[str, str]
 ) -> None:
-    """Add the runs of a class that is not divided at wider tensor groups: they are the same."""
+    """Copy the results of an undivided class to wider tensor groups: they are equal."""
     if split:
         return
     alone = list(runs)

@@ -81,7 +81,7 @@ class Problem:
             raise ValueError("a use or a capacity is negative")
         jobs, choices = values.shape
         full = np.zeros((jobs, choices + 1))
-        possible = (values > -np.inf) & (uses <= capacity).all(axis=1)  # nan is not
+        possible = (values > -np.inf) & (uses <= capacity).all(axis=1)  # False for NaN
         full[:, 1:] = np.where(possible, values, -np.inf)
         top = float(full.max(initial=0.0))
         if not np.isfinite(top):
@@ -186,7 +186,7 @@ class _Master:
     def _helpful(self, *, first: bool) -> int | None:
         """Return the column with the highest reduced cost, or the first with a positive one."""
         duals = self._duals
-        reduced = [-dual for dual in duals]  # the first columns are one row each, worth 0
+        reduced = [-dual for dual in duals]  # the first columns use one row each, with value 0
         reduced += [
             value - sum(map(mul, duals, column))
             for value, column in zip(self._values, self._columns, strict=True)

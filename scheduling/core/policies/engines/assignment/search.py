@@ -252,7 +252,7 @@ class _Moves:
         after = self.excess + self.change
         over = np.maximum(self.excess, 0)
         relief = (over - np.maximum(after, 0)) @ self.prices
-        loss = -self.gains - relief  # use freed beyond the excess is lost for now
+        loss = -self.gains - relief  # freed capacity beyond the excess has no value yet
         ratio = np.where(relief > 0.0, (loss + relief) / np.maximum(relief, 1e-300), np.inf)
         index = int(ratio.argmin())
         if ratio[index] == np.inf:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
-import scipy  # its parts are loaded when a program is solved, not when the portal starts
+import scipy  # loads its submodules when a program is solved, not at the start of the portal
 from numpy.typing import NDArray
 
 from scheduling.core.policies.engines.assignment.relaxation import (
