@@ -33,7 +33,7 @@ class DataDir:
 
     @property
     def lock(self) -> Path:
-        """Return the lock file that the one supervisor of this directory holds."""
+        """Return the lock file that the supervisor of this directory holds."""
         return self.run / "supervisor.lock"
 
     @property

@@ -1,4 +1,4 @@
-"""Tags for the boxes of pages, built into every template: cards, tables, notes, breadcrumbs."""
+"""Template tags for cards, tables, notes and breadcrumbs; built into every template."""
 
 from typing import Final
 
@@ -38,7 +38,7 @@ def note(content: str, tone: str = "", *, gap: bool = False, role: str = "") -> 
     Args:
         content: the sentence.
         tone: ``ok``, ``warn``, ``bad``, or empty for information.
-        gap: whether space follows, above other boxes.
+        gap: whether space follows, above other elements.
         role: ARIA role, such as ``alert``.
     """
     classes = " ".join(word for word in ("note", tone, "gap" if gap else "") if word)

@@ -52,5 +52,5 @@ def every_policy() -> tuple[tuple[str, str], ...]:
 
 @register.filter
 def policy_stand_in(args: Mapping[str, Any]) -> str:
-    """Return the policy that decides when the one with these parameters fails."""
+    """Return the policy that decides if the policy with these parameters fails."""
     return stand_in(args)

@@ -48,7 +48,7 @@ class GridCell:
 
     @property
     def is_impossible(self) -> bool:
-        """Whether there is no such grid."""
+        """Whether the grid cannot exist, since it has more stages than devices."""
         return self.grid is None
 
 

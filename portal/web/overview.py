@@ -107,7 +107,7 @@ def query_of_page(request: HttpRequest) -> QueryDict:
 
 
 def look_of(query: QueryDict) -> OverviewOptions:
-    """Read colour, view and filter; invalid ones are ignored."""
+    """Read colour, view and filter from the query; invalid values are ignored."""
     colour, view = query.get("colour", ""), query.get("view", "")
     return OverviewOptions(
         colour=colour if colour in COLOURS else "tenant",

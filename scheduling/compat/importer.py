@@ -20,11 +20,11 @@ class Member(Protocol):
 
     @property
     def rank(self) -> int:
-        """Return its number within the role, from 0."""
+        """Return the number of the instance within its role, from 0."""
 
     @property
     def node_rank(self) -> int:
-        """Return its number within the gang, from 0."""
+        """Return the number of the instance within the gang, from 0."""
 
     @property
     def host(self) -> str:

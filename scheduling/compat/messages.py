@@ -68,7 +68,7 @@ _SHARED: Final[Mapping[str, Template]] = {
     "import-write-text-key": fixed("Write a string as the key."),
     "import-write-out": fixed("Write the value instead of the alias."),
     "import-write-key-out": fixed("Write the key instead of the alias."),
-    "import-write-keys-out": fixed("Write the keys instead of the merge."),
+    "import-write-keys-out": fixed("Write the keys instead of the merge key (<<)."),
     "import-use-fewer-values": fixed("Use fewer values, or send JSON."),
     "import-send-one": fixed("Send one document."),
     "import-label-invalid": fixed("A label value is a string of at most 63 characters."),

@@ -43,7 +43,7 @@ class Service(Protocol):
 
     @property
     def is_alone(self) -> bool:
-        """Return whether it is the only live service."""
+        """Return whether this is the only live service."""
 
     def post(self, news: NodeReport) -> None:
         """Queue a report for the next turn."""

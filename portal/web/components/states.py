@@ -112,7 +112,7 @@ NODE_STATES: Final[dict[str, StateLook]] = {
 
 
 def job_state(state: str) -> StateLook:
-    """Return the look of a job state, an end reason or ``held``; an unknown one shows its code."""
+    """Return label and tone of a job state, an end reason or ``held``; the code if unknown."""
     if state == "held":
         return HELD
     return (
@@ -123,5 +123,5 @@ def job_state(state: str) -> StateLook:
 
 
 def node_state(state: str) -> StateLook:
-    """Return the look of a node state; an unknown one shows its code."""
+    """Return label and tone of a node state; the code if unknown."""
     return NODE_STATES.get(state) or _look(state.capitalize(), "suspect", "", "")

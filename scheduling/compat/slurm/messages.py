@@ -122,7 +122,7 @@ TABLE: Final = Messages(
         "slurm-pinned-type": fixed("has a device type; the pinned cell has its own."),
         "slurm-export-all": fixed("Variables of the submitting shell are not copied."),
         "slurm-export-nil": fixed("is NIL; the variables of the job are set anyway."),
-        "slurm-export-none": fixed("is NONE, as for all jobs."),
+        "slurm-export-none": fixed("is NONE; no job gets variables of the submitting shell."),
         "slurm-export-value": fixed("The value is not in the script; write NAME=VALUE."),
         "slurm-write-commands": fixed("Write the commands below the options."),
         "slurm-features": fixed("The device type is the only feature of a node."),

@@ -63,7 +63,7 @@ LOOKUPS: Final[Mapping[str, Template]] = {
     ),
     "more-than-jobs": fixed("The cluster has more than %(most)s jobs in the span."),
     "choose-another-span": fixed(
-        "Choose another span; stored rounds are deleted after some days (see the settings)."
+        "Choose another span. Rounds older than TESSERA_KEEP_ROUND_FILES_DAYS days are deleted."
     ),
     "guarantee-does-not-fit": fixed(
         "The cluster cannot guarantee %(devices)s devices of type %(type)s (%(witness)s)."

@@ -24,8 +24,9 @@ SUBMITS: Final[Mapping[str, Template]] = {
     "body-over-size": fixed("It has %(size)s bytes or more; the limit is %(most)s."),
     "leave-data-out": fixed("Leave data and environments out; fetch them in the job."),
     "make-room-for-archives": fixed(
-        "Archives are deleted some time after their last job has ended. Until then, use git or "
-        "an uploaded archive (GET /api/v1/archives/), or ask a cluster admin for a higher limit."
+        "Archives are deleted TESSERA_KEEP_ARCHIVES_DAYS days after their last job has ended. "
+        "Until then, use git or an uploaded archive (GET /api/v1/archives/), or ask a cluster "
+        "admin for a higher limit."
     ),
     "archive-over-limits": fixed(
         "It has more than %(files)s members or unpacks to more than %(size)s GiB."

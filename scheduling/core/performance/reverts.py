@@ -71,7 +71,7 @@ def pace(run: RunObservation, *, told: bool) -> float:
 
 
 def _back(job: PolicyJob, alloc: Alloc) -> Alloc | None:
-    """Return its allocation before the change, or None if the plan does not change."""
+    """Return the job's allocation before the change, or None if the plan does not change."""
     found = _found(job, alloc)
     if found is None or not job.allows(found.back_devices):
         return None
@@ -88,7 +88,7 @@ def _found(job: PolicyJob, alloc: Alloc) -> Slower | None:
 
 
 def _size(alloc: Alloc) -> tuple[str | None, int]:
-    """Return its only type (None for a mix of types) and its number of devices."""
+    """Return the only type of an allocation (None for a mix) and its number of devices."""
     kinds = {part.type for part in alloc.parts}
     return (kinds.pop() if len(kinds) == 1 else None, alloc.devices)
 

@@ -37,7 +37,7 @@ class Cause(StrEnum):
 def figures(
     jobs: Sequence[Mapping[str, Any]], returns: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return counts and quantiles of jobs and returns, as they are in documents."""
+    """Return counts and quantiles of audited jobs and returned devices."""
     verdicts = Counter(job["verdict"] for job in jobs)
     causes = Counter(cause for job in jobs for cause in job["causes"])
     return {

@@ -59,7 +59,7 @@ def private_starts(export: PromiseExport, *, make: MakePolicy = make_policy) -> 
 
 
 def private_snapshot(export: PromiseExport) -> ClusterSnapshot:
-    """Return the start of the span with sound nodes and only the audited virtual cluster."""
+    """Return the start of the span with healthy nodes and only the audited virtual cluster."""
     snapshot = export.snapshot
     jobs = {job.job.id: job for job in export.jobs}
     return replace(

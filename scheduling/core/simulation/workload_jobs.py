@@ -55,7 +55,7 @@ class WorkloadJob:
 
     @property
     def steps_per_second(self) -> float:
-        """Steps that it reports in a second of its work at its requested size."""
+        """Return the steps per second that the job reports at its requested size."""
         if self.grids and self.job.steps and self.shortest:
             return self.job.steps / self.shortest
         return float(self.job.devices)

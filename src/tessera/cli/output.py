@@ -36,7 +36,7 @@ def out() -> Console:
 
 
 def err() -> Console:
-    """Create the console for remarks on stderr, separate from the results."""
+    """Create the console for warnings on stderr, separate from the results."""
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 

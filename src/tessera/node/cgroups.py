@@ -132,7 +132,7 @@ class Group:
         return any(_write(f"{path}/{name}", value) for path in self.paths)
 
     def demote(self, *, is_guest: bool) -> bool:
-        """Let the group run only on processors that others leave, or lift that; else False."""
+        """Let the group use only idle processor time, or end that; returns whether it worked."""
         idle = any(_write(f"{path}/cpu.idle", "1" if is_guest else "0") for path in self.paths)
         name, usual = ("cpu.weight", "100") if self.unified else ("cpu.shares", _USUAL_SHARES)
         least = "1" if self.unified else _GUEST_SHARES

@@ -222,7 +222,7 @@ class LogProcess(Sink):
         return self._channel is None
 
     def _is_frozen(self, now: float) -> bool:
-        """Return whether the writer has been stopped for a while with output waiting for it."""
+        """Return whether the writer is stopped while output waits for it."""
         inbox = -1 if self._inbox is None else self._inbox.fileno()
         is_awaited = _pending(self._output) or (inbox >= 0 and _pending(inbox))
         found = system.process(self._pid) if is_awaited else None

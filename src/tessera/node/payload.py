@@ -97,7 +97,7 @@ class Payload:
         """Stop all of its processes where they are, or let them work again."""
 
     def demote(self, *, is_guest: bool) -> None:
-        """Give it processors only while no other job needs them, or lift that."""
+        """Let the job use only idle processor time if it is a guest; otherwise end that."""
 
     def ended(self) -> Optional[Ended]:
         """Return the end of the payload; None while it runs."""

@@ -246,8 +246,8 @@ class Run:
     def cancelled(self) -> bool:
         """Return whether the run was cancelled before it could start.
 
-        If a claim was created and not written yet, it waits for at most ``DECIDING_SECONDS``:
-        meanwhile its claimer holds the lock on a regular file.
+        If a claim was created but not written, the call waits for at most ``DECIDING_SECONDS``:
+        the process that claims holds the lock on a regular file.
         """
         path = self.file(protocol.GO_FILE)
         deadline = time.monotonic() + DECIDING_SECONDS

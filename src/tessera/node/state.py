@@ -59,7 +59,7 @@ def load(path: str) -> Loaded:
 def begin(descriptor: int, content: bytes, spec: bytes, versions: List[str]) -> None:
     """Write size and spec of a locked file, and then its first status.
 
-    After a kill meanwhile, either no status exists, and the run is prepared again, or all of it.
+    After a kill in between, either all exists, or no status, and the run is prepared again.
     """
     noted = b"".join(f"{version}\n".encode("ascii") for version in versions[:MOST_VERSIONS])
     head = lease_text(0.0).ljust(_VERSIONS_AT, b"\0") + noted

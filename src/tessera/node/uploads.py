@@ -47,7 +47,7 @@ def receive(session: SessionPort, number: int, take: Fields) -> Optional[Json]:
 
 
 def remove_old(store: Store) -> None:
-    """Remove uploads that no run has used for some days."""
+    """Remove uploads that no run has used recently."""
     for name in os.listdir(store.blobs):
         path = os.path.join(store.blobs, name)
         if time.time() - os.stat(path).st_mtime > UNUSED_SECONDS:

@@ -1,4 +1,4 @@
-"""Policy rules that limit jobs: no changes that do not pay, and caps on devices."""
+"""Policy rules that limit jobs: no changes that cost more than they gain, and caps on devices."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -32,7 +32,7 @@ class Hysteresis(Combinator):
     summary: ClassVar[str] = sentence("summary-steady")
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Revert changes that do not pay, if the job's previous devices are still free."""
+        """Revert changes without enough gain, if the job's previous devices are still free."""
         plan, after = self.inner.plan(snapshot, state)
         if plan.offer:
             return plan, after

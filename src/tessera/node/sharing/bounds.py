@@ -48,7 +48,7 @@ def parsed(document: Any) -> Optional[Bound]:
 
 
 def newest(known: Optional[Bound], found: Optional[Bound]) -> Optional[Bound]:
-    """Return the one with the higher number: an older file never replaces a newer bound."""
+    """Return the bound with the higher number; an older file never replaces a newer bound."""
     if known is None or found is None:
         return known or found
     return found if found.number > known.number else known
