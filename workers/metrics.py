@@ -227,7 +227,7 @@ def _buckets(
 
 
 def _placeholder(span: _Span) -> Buckets:
-    """Return a bucket without points, for a block whose least step is all that counts."""
+    """Return a bucket without points, for a block of which only the smallest step is used."""
     found = np.zeros(1, BUCKET)
     found["step"] = span.least
     return found

@@ -73,7 +73,7 @@ def _column(name: str) -> Any:
 class CurveOut(TypedDict):
     """A curve as columns of equal length, by attempt and then in order of the reports.
 
-    A point is the mean (`value`), least and greatest value of `count` reports, with the step, the
+    A point is the mean (`value`), minimum and maximum of `count` reports, with the step, the
     time (Unix seconds) and the epoch of the last one. `not_finite` counts reports of NaN and
     infinity. A superseded point was repeated by a later report from the same or an earlier step.
     """

@@ -38,7 +38,7 @@ class GridCell:
 
     Attributes:
         heat: colour, 1 to ``STEPS``; 0 without a plan.
-        state: the state in words.
+        state: the state as text.
         is_impossible: whether there are more stages than devices.
     """
 
@@ -72,7 +72,7 @@ class StageDrawing:
 
     Attributes:
         number: index of the stage, from 0.
-        layers: its layers in words.
+        layers: its layers as text.
         replicas: ranks of each replica.
     """
 
@@ -86,8 +86,8 @@ class PlanShown:
     """The plan of one attempt with its comparison.
 
     Attributes:
-        source: origin of the plan in words.
-        difference: measured against predicted in words; empty if one is missing.
+        source: origin of the plan as text.
+        difference: measured against predicted as text; empty if one is missing.
     """
 
     plan: PlanView

@@ -304,7 +304,7 @@ class GuestStart:
         holder: ID of the job beside which it runs.
         slot: 1 to 3.
         mode: sharing mode of the device.
-        floor: least bytes of device memory with which it can work.
+        floor: minimum bytes of device memory with which it can work.
         most: bytes that it may use at first.
     """
 

@@ -30,7 +30,7 @@ class GuestPlace:
         holder_run_id: the run that must hold the device when the guest starts.
         slot: 1 to 3.
         mode: the sharing mode under which the guest was placed, one of ``SHARING_MODES``.
-        floor: least bytes of device memory with which the guest can work.
+        floor: minimum bytes of device memory with which the guest can work.
         most: bytes that it may use at first.
         leave_seconds: time between the notice to leave the device and SIGKILL.
         sees_phase: it may see whether the holder uses the device, to work in its gaps. The

@@ -126,7 +126,7 @@ class RunSpec:
         workdir: directory below the working directory in which the command starts.
         checkpoint_dir: a directory shared by nodes, for the job's checkpoints; or empty.
         installation: the control plane that owns the run; others ignore it.
-        isolation: the least level at which the job may run (``tessera.isolation.LEVELS``).
+        isolation: the minimum level at which the job may run (``tessera.isolation.LEVELS``).
         uid: the tenant's Unix user id for level ``user``; None if the tenant has none.
         visible_paths: visible paths of the node besides the job's own directories.
         hidden_paths: directories of the node to hide if a visible path contains them.

@@ -107,7 +107,7 @@ def superseded(buckets: Buckets, *, later_least: int | None = None) -> npt.NDArr
 
     Args:
         buckets: sorted by attempt, then by arrival.
-        later_least: least step of all points after these, if any.
+        later_least: smallest step of all points after these, if any.
     """
     if not len(buckets):
         return np.zeros(0, np.bool_)

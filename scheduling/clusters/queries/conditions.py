@@ -16,7 +16,7 @@ class ConditionRow:
     Attributes:
         device: number of the device on its node, or None.
         action: ``note``, ``quarantine`` or ``cordon``.
-        text: the condition in words.
+        text: the condition as text.
         detail: figures and texts of the driver.
     """
 

@@ -120,7 +120,7 @@ def shortlist(options: StageOptions, count: int = REPLAYED) -> list[Choice]:
     """Return up to ``count`` plans with small formula times, in ascending order.
 
     For each possible time of the slowest stage, a Viterbi pass over the stages finds the plans
-    with the least sums of passes and transfers. So these are exactly the best plans by the formula
+    with the smallest sums of passes and transfers. So these are exactly the best by the formula
     of the paper. A further pass for each possible maximum of exchange and update makes the first
     plan the best one with these, too.
     """
@@ -142,7 +142,7 @@ class Search(NamedTuple):
     """Result of a search.
 
     Attributes:
-        choice: the plan with the least step time.
+        choice: the plan with the shortest step time.
         seconds: its step time.
         explored: step time of each plan that was replayed.
     """

@@ -55,7 +55,7 @@ def estimate_lines(document: object) -> Iterator[Line]:
 
     The profiled shapes are known before tuning; ``explored`` lists the plans whose recorded step
     time was looked up while tuning. ``best_step_s`` and ``plans`` describe all recorded plans. A
-    plan that was recorded several times counts once, with the least time.
+    plan that was recorded several times counts once, with the shortest time.
 
     Raises:
         GridError: the document is not a mapping of models to configurations.
@@ -137,7 +137,7 @@ def regret_lines(document: object) -> Iterator[Line]:
     """Yield the regret of sampling and tuning, for the two profiled shapes of Crius and for three.
 
     A regret is the step time of a choice over that of the best recorded plan of its
-    configuration, minus 1. The choice is the stage count with the least profiled time
+    configuration, minus 1. The choice is the stage count with the shortest profiled time
     (``profiled``), or the plan that tuning finds for this stage count (``tuned``).
 
     Raises:
@@ -195,7 +195,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _recorded_seconds(plans: Sequence[object], field: str) -> dict[int, dict[StageShape, float]]:
-    """Return the least step time by number of stages and shape; plans without a time are absent.
+    """Return the shortest recorded step time by number of stages and shape.
 
     Raises:
         GridError: a plan is invalid, or stages of equally many differ in devices.

@@ -49,7 +49,7 @@ class GridEstimate:
         step_seconds: its step time; 0 without a plan.
         samples_per_second: its throughput; 0 without a plan.
         stage_bytes: memory of one device of each stage under the plan. If the grid is too large,
-            that of the shape with the least memory; otherwise empty.
+            that of the shape with the smallest memory; otherwise empty.
         explored: number of plans that were replayed.
     """
 

@@ -107,7 +107,7 @@ class Links:
 
         Args:
             primitive: as for `LinkTable.seconds`.
-            first: least number of the devices that take part.
+            first: smallest number of the devices that take part.
             last: greatest number of them.
             size: as for `LinkTable.seconds`.
             group: number of processes that take part.

@@ -46,8 +46,9 @@ def partition(
 ) -> Partition:
     """Divide layers into contiguous stages, and devices into powers of two.
 
-    The result has the least work per device of the slowest stage; among equal ones the least sum
-    of transfers between stages, then the lexicographically least ends, then the least devices.
+    The result has the smallest work per device of the slowest stage; among these,
+    the smallest sum of transfers between stages, then the lexicographically smallest ends, then
+    the fewest devices.
 
     Args:
         work: work of each layer, for example in FLOPs.

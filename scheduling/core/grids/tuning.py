@@ -18,7 +18,7 @@ class TunedPlan:
     """Result of tuning.
 
     Attributes:
-        chosen: the plan with the least step time of all that were explored.
+        chosen: the plan with the shortest step time of all that were explored.
         seconds: its step time.
         explored: step time of each plan that was asked for while tuning, in this order.
     """

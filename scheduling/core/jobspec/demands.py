@@ -27,7 +27,7 @@ class MemberDemand:
         rdma: whether it requires a node with InfiniBand.
         host_ipc: whether it requires a node that is dedicated to its tenant alone.
         storages: names of the storages of the job.
-        requires: least properties of its GPUs and their driver.
+        requires: minimum properties of its GPUs and their driver.
     """
 
     role: str

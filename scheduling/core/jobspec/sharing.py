@@ -24,7 +24,7 @@ class Sharing:
         guests: guests that it allows; None for the default of its virtual cluster.
         slowdown_percent: percent of its own pace that it may lose by guests; None for 5.
         allowed: whether it may run as a guest on a device in use.
-        memory: least bytes of device memory with which it can work; 0 unless allowed.
+        memory: minimum bytes of device memory with which it can work; 0 unless allowed.
         wants: bytes of device memory that it would use; 0 unless allowed.
     """
 

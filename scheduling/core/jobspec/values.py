@@ -71,7 +71,7 @@ class RoleSpec:
         pinned_cell: pinned cell of the virtual cluster that contains all of them, or None.
         cpus: processors of each instance; None for the share of its devices.
         memory: bytes of each instance; None for the share of its devices.
-        requires: least properties of its GPUs and their driver.
+        requires: minimum properties of its GPUs and their driver.
         image: container image; None for a plain process.
         image_secret: name in ``secrets`` of the registry's credentials; not passed to the job.
         container: settings of the container; the defaults without an image.

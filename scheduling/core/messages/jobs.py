@@ -47,12 +47,12 @@ JOBS: Final[Mapping[str, Template]] = {
     "starting": fixed("It is starting on its nodes."),
     "running": fixed("It is running."),
     "running-as-guest": fixed(
-        "It is running as a guest on device %(index)s of node %(node)s: it uses what the holder "
-        "of the device leaves."
+        "It is running as a guest on device %(index)s of node %(node)s: it uses the device while "
+        "the holder does not."
     ),
     "running-as-guest-open": fixed(
-        "It is running as a guest on device %(index)s of node %(node)s: it may work for %(open)s "
-        "of the time, and was excluded %(closings)s."
+        "It is running as a guest on device %(index)s of node %(node)s: its gate is open for "
+        "%(open)s of the time, and has closed %(closings)s."
     ),
     "closings": counted("%(n)s time", "%(n)s times"),
     "running-resized": counted(

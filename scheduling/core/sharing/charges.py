@@ -60,9 +60,9 @@ class _Shelf:
 def charge(parts: Iterable[DevicePart], leaf_memory: int) -> Charges:
     """Place parts in the order of their arrival, and count the leaves of each virtual cluster.
 
-    A part goes to a fitting shelf of its virtual cluster: the one with the least memory, then the
-    least compute, then the lowest number. Without a fitting shelf, it opens a new one. Parts never
-    move. Two virtual clusters never share a leaf by guarantee.
+    A part goes to a fitting shelf of its virtual cluster: the one with the smallest memory,
+    then the smallest compute, then the lowest number. Without a fitting shelf, it opens a new
+    one. Parts never move. Two virtual clusters never share a leaf by guarantee.
 
     Args:
         parts: the parts and guests, by arrival.

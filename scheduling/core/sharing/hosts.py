@@ -170,7 +170,7 @@ class GuestNeed:
     """Device memory of a waiting job that may be a guest, in bytes.
 
     Attributes:
-        floor: least memory with which it can work.
+        floor: minimum memory with which it can work.
         wants: memory that it would use.
     """
 

@@ -25,7 +25,7 @@ class JobRecord:
         finished: time of completion; None if not within the simulation.
         failures: number of node failures during its runs.
         lost: device-seconds of repeated work.
-        refused: reason of its rejection, in words.
+        refused: reason of its rejection, as text.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Result:
         busy: device-seconds in use, over the seconds in which any job was active.
         ftf: finish-time fairness by job, for complete jobs.
         ended: end of the simulation, in seconds from the trace's start.
-        fallbacks: faults of the policy, in words.
+        fallbacks: faults of the policy, as text.
     """
 
     policy: str

@@ -43,7 +43,7 @@ class WorkloadJob:
         queued: the job as it is submitted; its ID is its index in the trace plus 1.
         known: its terms and first facts.
         grids: the rate of each type and size, of a hybrid job.
-        refused: reason why it never fits its guarantee, in words; None if it can fit.
+        refused: reason why it never fits its guarantee, as text; None if it can fit.
     """
 
     job: TraceJob

@@ -113,7 +113,7 @@ class WorkloadRun:
         jobs: the jobs in the order of the trace; the ID of a job is its index plus 1.
         world: the simulated cluster.
         decision_ms: milliseconds in policies, of decisions before which a job arrived or left.
-        fallbacks: faults of the policy, in words.
+        fallbacks: faults of the policy, as text.
     """
 
     def __init__(self, setup: Setup, policy: Policy, timer: Callable[[], float]) -> None:

@@ -198,7 +198,7 @@ def share_out(
     """Admit waiting jobs, then grow those with the largest gains.
 
     Running jobs retain their GPUs. Waiting jobs come first, in the order given, each with its
-    least number of GPUs of its best type with room; then each job proposes one growth per type,
+    minimum number of GPUs of its best type with room; then each job proposes one growth per type,
     and the proposals that gain most per GPU are accepted, one per job at most.
 
     Args:

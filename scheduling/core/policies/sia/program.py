@@ -104,7 +104,7 @@ def scaled_goodputs(
     within_request: bool,
     bootstrap: bool,
 ) -> Floats:
-    """Return goodputs, shape ``(jobs, columns)``, scaled to 1 at each job's least useful size.
+    """Return goodputs, shape ``(jobs, columns)``, scaled to 1 at each job's smallest useful size.
 
     Args:
         snapshot: pool and model.

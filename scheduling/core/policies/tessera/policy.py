@@ -56,7 +56,7 @@ class Tessera:
         trust: number of horizons that are added to a job's own time between restarts.
         caution: factor on the restart seconds of a running job.
         growth: assumed remaining steps of a job of unknown size for each finished step.
-        start: minimum assumed seconds on its least size for a job of unknown size.
+        start: minimum assumed seconds on its smallest size for a job of unknown size.
         first: assumed seconds of a job that has never run.
         scaling: exponent of the assumed speed-up by size before the first run.
         unseen: power by which untried sizes are discounted.

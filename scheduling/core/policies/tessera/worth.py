@@ -261,7 +261,7 @@ def believed(work: Floats, guessed: Flags, belief: float) -> Floats:
     """Remaining work for the order of jobs; guesses are shifted towards one hour.
 
     Args:
-        work: seconds at the least size, by job.
+        work: seconds at the smallest size, by job.
         guessed: jobs of unknown work.
         belief: exponent of a guess's distance from one hour.
     """
@@ -275,7 +275,7 @@ def worths(rates: Rates, speeds: Floats, work: Floats, *, power: float, order: f
     Args:
         rates: rates of the jobs; the unit is the speed at the minimum size.
         speeds: speeds net of restarts.
-        work: remaining seconds at the least size, by job.
+        work: remaining seconds at the smallest size, by job.
         power: exponent of the speed.
         order: exponent by which jobs with less remaining work count more.
     """

@@ -258,7 +258,7 @@ def _closed(state: State, now: float, rule: LawRule, limits: Limits) -> State:
 
 
 def _after_overdraft(state: State, now: float, limits: Limits) -> Tuple[State, LawRule]:
-    """Halve compute if guests are the cause; count overdrafts that the least compute cannot cure.
+    """Halve compute if guests are the cause; count overdrafts at the minimum compute.
 
     Late steps of the holder itself also overdraw the account; they only close the gate.
     """

@@ -105,7 +105,7 @@ def guest_bound(available: int, floor: int, before: int, *, rises: bool) -> Memo
 
     Args:
         available: the guest's part of the room, in bytes.
-        floor: the least device memory with which the guest can work, in bytes.
+        floor: the minimum device memory with which the guest can work, in bytes.
         before: its bound so far, in bytes.
         rises: whether the bound may rise now.
     """

@@ -114,7 +114,7 @@ class Priced:
 
     Attributes:
         prices: price of each capacity.
-        relaxed: the relaxation there; its bound is the least that was found.
+        relaxed: the relaxation there; its bound is the smallest one found.
         weights: weights, with sum 1, of relaxations that together just fit the capacities.
         picks: choices of those relaxations, one row each.
         fits: whether the relaxation fits and uses all priced capacity, and is thus optimal.
