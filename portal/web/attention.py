@@ -142,7 +142,7 @@ def _unhealthy(subject: int, facts: Facts) -> tuple[str, str]:
 
 
 def _stuck(subject: int, facts: Facts) -> tuple[str, str]:
-    text = _("%(name)s (%(job)s) is %(state)s for more than 10 min.") % {
+    text = _("%(name)s (%(job)s) has been %(state)s for more than 10 min.") % {
         "name": facts["name"],
         "job": facts["job"],
         "state": word(facts["state"]),

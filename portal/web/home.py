@@ -209,7 +209,7 @@ _SENTENCES: Final = {
     "starting": lambda: _("The nodes start the job."),
     "suspect": lambda: _("A node of this job does not respond. The job may still run."),
     "preempting": lambda: _("The job saves its work and releases its devices."),
-    "stopping": lambda: _("The job was asked to stop and saves its work."),
+    "stopping": lambda: _("The job is stopping and saves its work."),
 }
 
 

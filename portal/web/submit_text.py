@@ -166,7 +166,7 @@ def _edited(
 ) -> str | None:
     """Return the text with ``expected`` below each of ``places``; None if not editable."""
     edited: str | None = text
-    # Each edit composes the whole text, and a form may post 1,000 fields.
+    # Each edit parses the whole text, and a form may post 1,000 fields.
     if len(places) > MOST_EDITS or _tree(text) is None:
         return None
     try:

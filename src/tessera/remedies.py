@@ -15,9 +15,9 @@ REMEDIES: Final[Mapping[str, Template]] = {
     ),
     "ask-fewer-ports": fixed("Request fewer ports."),
     "no-host-for-guest": fixed(
-        "No device is idle, and no device in use takes this job as a guest: %(causes)s."
+        "No device is idle, and no device in use admits this job as a guest: %(causes)s."
     ),
-    "no-host-at-all": fixed("no device takes guests"),
+    "no-host-at-all": fixed("no device admits guests"),
     "guest-refused-type": counted("%(n)s is of another type", "%(n)s are of other types"),
     "guest-refused-mode": counted(
         "%(n)s has no sharing mode for it", "%(n)s have no sharing mode for it"

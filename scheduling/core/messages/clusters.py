@@ -89,7 +89,7 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "not-registry-password": fixed("is not a valid password or token."),
     "write-registry-password": fixed("Write one line of 1 to %(most)s printable characters."),
     "most-registry-logins": fixed("The tenant has %(most)s registry logins, the maximum."),
-    "delete-a-login": fixed("Delete one that no job needs any more."),
+    "delete-a-login": fixed("Delete a login that jobs no longer use."),
     "no-registry-login": fixed("Registry login not found."),
     "not-duration-of-mark": fixed("is not a valid duration."),
     "write-duration-of-mark": fixed("Write more than 0 and at most %(most)s hours, or null."),
@@ -97,8 +97,8 @@ CLUSTERS: Final[Mapping[str, Template]] = {
         "%(name)s responds, and only its GPU driver hangs: its jobs may still be running."
     ),
     "drain-and-restart": fixed(
-        "Drain it. If its jobs do not end, switch it off or restart it; then it is silent or its "
-        "jobs are lost."
+        "Drain it. If its jobs do not end, switch it off or restart it; then it stops "
+        "responding, or its jobs are lost."
     ),
     "no-such-device": fixed("%(name)s has no device %(index)s."),
     "drain-instead": fixed("Drain it instead; its jobs save their work and are requeued."),

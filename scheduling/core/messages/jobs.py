@@ -26,7 +26,7 @@ JOBS: Final[Mapping[str, Template]] = {
         "%(second)s."
     ),
     "plan-was-fastest": fixed(
-        "%(shape)s on %(devices)s x %(device_type)s was the fastest plan at its start; by present "
+        "%(shape)s on %(devices)s x %(device_type)s was the fastest plan at its start; by current "
         "estimates it gives %(rate)s samples/s, %(gain)s less than %(second)s."
     ),
     "parallel-grid-too-large": fixed("A stage does not fit into the memory of a device."),
@@ -227,7 +227,7 @@ CHANGES: Final[Mapping[str, Template]] = {
     ),
     "guest-leaves-switch": fixed("Device sharing was turned off for the cluster."),
     "guest-leaves-holder": fixed("The holder of the device stopped sharing it."),
-    "guest-promoted": fixed("The holder of %(device)s has left: this job has the device now."),
+    "guest-promoted": fixed("The holder of %(device)s has left: this job is now the holder."),
     "passes": counted("%(n)s pass", "%(n)s passes"),
     "batch-changed": fixed(
         "Its batch is now %(batch)s samples in %(parts)s per device instead of %(before)s: "

@@ -107,7 +107,7 @@ PARAMETERS: Final[Mapping[str, Template]] = {
     "param-exchange": fixed("jobs may move to another device type"),
     "param-overtake": fixed("later jobs may start before a waiting job, until it fits"),
     "param-relative": fixed("throughput counts relative to that at the requested size"),
-    "param-pay-restart": fixed("a change must pay for the restart of the job"),
+    "param-pay-restart": fixed("the gain of a change must exceed the cost of the restart"),
     "param-deadline": fixed("exclude sizes that miss the deadline, and refuse late jobs"),
     "param-order": fixed("order within and between queues"),
     "param-queues": fixed("number of queues by attained service"),

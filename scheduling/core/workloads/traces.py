@@ -103,5 +103,5 @@ class Knowledge:
     shared_history: bool = False
 
 
-#: The job's own observations only.
+#: A policy knows only the observations of the job itself.
 NO_KNOWLEDGE: Final = Knowledge()

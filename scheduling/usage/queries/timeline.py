@@ -157,7 +157,7 @@ def timeline(
     )
     complete = moment_of(ended[-1][4]) if len(ended) > most else None
     sight = viewer.tenant_ids(Permission.VIEW_JOBS)
-    over = {row[2] for row in ended}  # including runs that ended after the other read
+    over = {row[2] for row in ended}  # includes runs that ended after the first query
     runs = [_run(viewer, sight, row, reserved) for row in going if row[2] not in over]
     runs += [_run(viewer, sight, (*row, None, None), reserved) for row in ended[:most]]
     runs.sort(key=lambda run: (run.node_id, run.start, run.devices))

@@ -104,7 +104,7 @@ class GuestWatch:
         """Thaw the guest, at its end or for its grace period."""
         self._set_frozen(frozen=False)
 
-    # -- what it reads ---------------------------------------------------------------------------
+    # -- inputs ---------------------------------------------------------------------------
 
     def _read(self, now: float) -> None:
         for line in self._tail.lines():
@@ -137,7 +137,7 @@ class GuestWatch:
             mode=0o644,
         )
 
-    # -- what it decides -------------------------------------------------------------------------
+    # -- decisions -------------------------------------------------------------------------
 
     def _must_stand(self, now: float, *, is_leaving: bool) -> bool:
         if is_leaving:  # a guest with gates slows itself down
