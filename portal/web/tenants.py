@@ -49,7 +49,7 @@ class TenantRow:
 
     @property
     def guarantee(self) -> int:
-        """Devices guaranteed to its virtual clusters."""
+        """Devices guaranteed to the tenant's virtual clusters."""
         return sum(vc.guarantee for vc in self.vcs)
 
 

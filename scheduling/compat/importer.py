@@ -16,7 +16,7 @@ class Member(Protocol):
 
     @property
     def role(self) -> str:
-        """Return the name of its role."""
+        """Return the name of the instance's role."""
 
     @property
     def rank(self) -> int:
@@ -32,7 +32,7 @@ class Member(Protocol):
 
     @property
     def devices(self) -> Sequence[int]:
-        """Return the indices of its devices on the node."""
+        """Return the indices of the instance's devices on its node."""
 
     @property
     def ports(self) -> Mapping[str, Sequence[int]]:

@@ -383,7 +383,7 @@ def job_environment(spec: RunSpec, root: str, bundle: str, checkpoints: str) -> 
     shared = {"TESSERA_JOB_PHASE": f"{root}/{PHASE_FILE}"} if spec.devices else {}
     for place in spec.beside:
         shared["TESSERA_JOB_BOUND"] = f"{root}/{JOB_BOUND_FILE}"
-        if place.mode == MPS:  # MPS limits memory; the job sees one device
+        if place.mode == MPS:  # MPS enforces a memory limit on the only device of the job
             shared["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={2 * place.floor >> 20}M"
             shared["CUDA_MPS_CLIENT_PRIORITY"] = "1"
     return {

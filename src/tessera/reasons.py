@@ -297,7 +297,7 @@ REASONS: Final[Mapping[str, Template]] = {
     "after-jobs": fixed("It depends on %(jobs)s."),
     "not-before": fixed("Earliest start: %(not_before)s."),
     "backoff": fixed("Its last attempt failed; the next is due at %(backoff_until)s."),
-    # Caps, ports, and jobs before it.
+    # Caps, ports, and earlier jobs of the queue.
     "user-max": counted(
         "%(name)s may use at most %(cap)s device; this job needs %(wanted)s.",
         "%(name)s may use at most %(cap)s devices; this job needs %(wanted)s.",

@@ -312,14 +312,14 @@ class Fetching:
                     await self._drain(follower)
                 except (NotKeptError, RefusedError) as error:
                     log.warning("a run could not be removed from its node yet: %s", error)
-                    return  # it is compared again
+                    return  # the next comparison retries
                 kept = follower.kept
             else:
                 kept = None
             try:
                 await self._transport.remove(rank.run_id)
             except RefusedError:
-                return  # it has not ended after all; it is compared again
+                return  # the run has not ended after all; the next comparison handles it
         self._followers.pop(rank.run_id, None)
         self._locks.pop(rank.run_id, None)
         self.forget(rank, first=kept.first if kept else 0, end=kept.end if kept else 0)

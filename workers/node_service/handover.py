@@ -132,7 +132,7 @@ class _Move:
             except (UnreachableNodeError, RefusedError) as error:
                 raise HandoverError(str(error)) from error
             if not piece:
-                return  # it is shorter than in its manifest: the hash will not match
+                return  # the file is shorter than its manifest says: the hash will not match
             at += len(piece)
             yield piece
 

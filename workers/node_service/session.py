@@ -198,7 +198,7 @@ class NodeSession:
         # Until the end is stored in the rows, the run directory is its only proof.
         if end is not None and not await self._service.confirm(end):
             self._over.discard(rank.run_id)
-            return  # it is compared again, here or by the node's next service
+            return  # compared again, by this service or the next one of the node
         await self._fetching.finish(rank, status)
         self.directives.done(rank.member_id)
         self._ranks.pop(rank.run_id, None)

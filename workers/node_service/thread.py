@@ -38,7 +38,7 @@ async def _listen(wake: Callable[[], None]) -> None:
     )
     async with client, client.pubsub(ignore_subscribe_messages=True) as calls:
         await calls.subscribe(waking.CHANNEL)
-        wake()  # messages from before the subscription
+        wake()  # wake-ups that arrived before the subscription
         while True:
             message = await calls.get_message(timeout=SILENCE_SECONDS)
             if message is not None and waking.decode(message["data"]):

@@ -136,7 +136,7 @@ class Preparations:
         """Return the checkpoint to copy to the member's node; None if it is there already."""
         last = self._saved.get(member.attempt_id)
         if self._gangs[member.attempt_id].spec.checkpoint_dir:
-            return None  # all nodes have it
+            return None  # a shared directory: no transfer is needed
         return None if last is None or last.node_id == member.node_id else last
 
     def _has_container(self, member: Member, role: RoleSpec) -> bool:
@@ -167,7 +167,7 @@ class Preparations:
             ports.insert(0, gang.port)
         cpus, memory = self._share(member, role, spec)
         places = self._places.get(member.pk, [])
-        if any(place.mode == SLOT for place in places):  # it uses memory of the node
+        if any(place.mode == SLOT for place in places):  # a CPU slot uses memory of the node
             memory = sum(place.most for place in places)
         source = spec.source
         rules = self._rules_of(job, spec)

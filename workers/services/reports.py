@@ -200,7 +200,7 @@ class ReportTally:
                 self._points.take(found)
             elif self.others is not None:
                 self.others(line)
-        if len(rest) > LONGEST_LINE:  # longer than any report: drop it, including its rest
+        if len(rest) > LONGEST_LINE:  # longer than any valid report: drop the whole line
             self.offset += len(rest)
             rest = b""
         self._rest = rest

@@ -16,7 +16,7 @@ FREE: Final = 1
 SPLIT: Final = 2
 ALLOCATED: Final = 3
 
-BAD: Final = 1 << 30  # added to the key of a free cell with a bad device inside
+BAD: Final = 1 << 30  # added to the key of a free cell that contains an unhealthy device
 _WORD: Final = 10
 
 

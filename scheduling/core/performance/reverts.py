@@ -35,7 +35,7 @@ def slower_sizes(seen: Sequence[RunObservation]) -> tuple[Slower, ...]:
             default=None,
         )
         if best is None or pace(run, told=told) >= MARGIN * pace(best, told=told):
-            found.pop((run.type, run.devices), None)  # a later run at this size was good enough
+            found.pop((run.type, run.devices), None)  # a later run at this size was fast enough
             continue
         found[run.type, run.devices] = Slower(
             type=run.type, devices=run.devices, back_type=best.type, back_devices=best.devices

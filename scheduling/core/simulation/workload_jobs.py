@@ -62,7 +62,7 @@ class WorkloadJob:
 
     @property
     def shortest(self) -> float:
-        """Seconds at its requested size on its fastest type."""
+        """Seconds of the job at its requested size on its fastest type."""
         return min(self.seconds.values(), default=0.0)
 
     def speed(self, types: Sequence[str]) -> float:

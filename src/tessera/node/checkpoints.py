@@ -278,5 +278,5 @@ def _in_use(store: Store) -> Set[str]:
         try:
             found.add(protocol.checkpoint_dir(store.root, run.spec()))
         except ProtocolError:
-            continue  # being created, or of a version without this directory
+            continue  # being created, or by a version without this directory
     return found

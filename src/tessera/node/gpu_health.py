@@ -98,7 +98,7 @@ def _records(path: str) -> Iterator[str]:
             try:
                 record = os.read(log, _RECORD_BYTES)
             except BrokenPipeError:
-                continue  # the record was overwritten; the next one follows
+                continue  # the kernel overwrote the record; continue with the next one
             except OSError:
                 return
             if not record:

@@ -257,7 +257,7 @@ class Operations:
             pass  # its labels name the run
         return {"cancelled": True}
 
-    # -- while it runs ---------------------------------------------------------------------------
+    # -- running job ---------------------------------------------------------------------------
 
     def _stop(self, take: Fields) -> Json:
         run = self._run(take)

@@ -218,7 +218,7 @@ class Runner:
         os.close(self._running)
         system.notify(self._run.store.root, self._run.run_id)
 
-    # -- while it runs ---------------------------------------------------------------------------
+    # -- running job ---------------------------------------------------------------------------
 
     def _wait(self, spec: RunSpec, payload: Payload, status: RunStatus) -> Ended:
         if spec.max_duration_seconds is not None:

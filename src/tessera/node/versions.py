@@ -35,7 +35,7 @@ def note_use(run: Run, bundle: str) -> None:
     try:
         run.note_version(version)
     except OSError:
-        pass  # a run without a note blocks the removal of every version
+        pass  # a run without a noted version prevents the removal of all versions
 
 
 def touch(store: Store, bundle: str) -> None:

@@ -50,7 +50,7 @@ class Valuation:
     margin: float | None
 
     def options(self, snapshot: Snapshot, job: PolicyJob, kinds: Sequence[str]) -> JobOptions:
-        """Return the options of a job on some types."""
+        """Return the sizes at which a job can run on the given types, with their values."""
         able = one_type(job, kinds) if len(job.demand.members) > 1 else kinds
         rates = {
             Slot(kind, n): rate

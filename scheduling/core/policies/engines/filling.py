@@ -39,7 +39,7 @@ class FairAccount:
 
     @property
     def devices(self) -> int:
-        """All devices that it holds."""
+        """All devices that the account holds."""
         return sum(self.held.values())
 
 

@@ -74,7 +74,7 @@ class LinearProgram:
         return self.at_most(columns, -np.asarray(factors, dtype=np.float64), -bound)
 
     def maximise(self, columns: Sequence[int] | Ints, factors: Floats) -> Solution:
-        """Solve it.
+        """Solve the program.
 
         Raises:
             InfeasibleError: no optimum exists.
