@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 from scheduling.core.policies.base import TimeLimit
 
-_AGAIN = 0.25  # seconds until the next try, for code that swallows the first one
+_AGAIN = 0.25  # seconds until the next signal, if code swallows the first exception
 
 
 def time_limit(seconds: float) -> TimeLimit:

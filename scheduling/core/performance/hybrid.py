@@ -44,7 +44,7 @@ class GridRates:
         return max(rates, default=0.0)
 
     def largest(self) -> dict[str, int]:
-        """Return the largest number of devices by type; all its sizes count as measured."""
+        """Return the largest number of devices with a grid, by type; all count as measured."""
         found: dict[str, int] = {}
         for kind, devices in self._rows:
             found[kind] = max(found.get(kind, 0), devices)

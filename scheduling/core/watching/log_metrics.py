@@ -73,7 +73,7 @@ class NumberPattern:
             raise PatternError("a group in brackets must match the number, as in loss=([0-9.]+)")
 
     def find(self, lines: bytes) -> Iterator[tuple[int, int | None, float]]:
-        """Yield place, step and number of each match; the step is None without a group for it."""
+        """Yield position, step and number of each match; the step is None without its group."""
         for found in self._compiled.finditer(lines):
             number = _number(found.group(self._value))
             step = _number(found.group(self._step)) if self._step else None
@@ -103,7 +103,7 @@ class NumberScanner:
     def __init__(
         self, metrics: Sequence[tuple[LogMetric, NumberPattern]], *, clock: Callable[[], float]
     ) -> None:
-        """Start at any place of a log.
+        """Start at any position of a log.
 
         Args:
             metrics: with their patterns, which may be shared.

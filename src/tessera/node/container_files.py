@@ -74,7 +74,7 @@ def _grant(name: str, above: Optional[int]) -> None:
 
 
 def reclaim(ref: ContainerRef, paths: List[str], seconds: float = GIVE_BACK_SECONDS) -> None:
-    """Give the files of a container's own user back to this account, if there are any.
+    """Return ownership of the files of a container's own user to this account, if there are any.
 
     If the engine fails, the account reads and removes what it can.
 

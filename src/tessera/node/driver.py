@@ -76,7 +76,7 @@ def read(
         root: the node's directory ``~/.tessera``.
         in_detail: also read health and topology, which need further calls.
         seconds: deadline, from the end of earlier reads; that of the kind of read if None.
-        lock_seconds: the longest wait for the end of earlier reads; likewise.
+        lock_seconds: the longest wait for earlier reads; that of the kind of read if None.
         readers: makes the readers; gets descriptors that each of their processes inherits.
 
     Raises:
@@ -127,7 +127,7 @@ def stored_tool_fault(root: str) -> str:
 
 
 def _in_child(root: str, work: Callable[[int], Any], seconds: float, lock_seconds: float) -> Any:
-    """Return the result of work in a child with exclusive use of the driver; None if it dies.
+    """Return the result of work in a child that uses the driver exclusively; None if it dies.
 
     Args:
         root: the node's directory ``~/.tessera``.

@@ -253,7 +253,7 @@ def inspect(ref: ContainerRef) -> "dict[str, Any]":
 
 
 def owner(ref: ContainerRef) -> str:
-    """Return the run of a container by its label; empty if there is none or it is foreign."""
+    """Return the run in the label of a container; empty without a label of Tessera."""
     try:
         found = inspect(ref)
     except EngineError:

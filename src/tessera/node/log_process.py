@@ -110,7 +110,7 @@ class LogProcess(Sink):
     # -- while the job runs ----------------------------------------------------------------------
 
     def start(self) -> None:
-        """Order the writer to write the log; a killed writer is replaced soon."""
+        """Order the writer to write the log; the next check replaces a killed writer."""
         partner, lock = self._partner, self._lock()
         partner.journal.reset()
         try:

@@ -256,7 +256,7 @@ def open_log(run: Run, spec: RunSpec, *, resumed: bool) -> logs.LogWriter:
 
 
 def drain(output: int, log: logs.LogWriter) -> None:
-    """Read the pipe; a foreign process that holds it open is not waited for."""
+    """Read the pipe; do not wait for other processes that hold it open."""
     left = MOST_LEFT
     while left > 0:
         try:

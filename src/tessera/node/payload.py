@@ -83,7 +83,7 @@ class Payload:
         """Handle input on one of the descriptors."""
 
     def size_of(self, directories: List[str], enough: int) -> int:
-        """Return the size of its directories, see ``sizes.size_of``.
+        """Return the size of the job's directories, see ``sizes.size_of``.
 
         Raises:
             sizes.NotMeasuredError: it is unknown now.
@@ -94,7 +94,7 @@ class Payload:
         """Send a signal to all of its processes."""
 
     def freeze(self, *, frozen: bool) -> None:
-        """Stop all of its processes where they are, or let them work again."""
+        """Freeze or thaw all processes of the job."""
 
     def demote(self, *, is_guest: bool) -> None:
         """Let the job use only idle processor time if it is a guest; otherwise end that."""
@@ -272,7 +272,7 @@ class ProcessPayload(Payload):
         os._exit(127)
 
     def size_of(self, directories: List[str], enough: int) -> int:
-        """Return the size of its directories, which may be readable for its user only."""
+        """Return the size of the job's directories, which only its user may be able to read."""
         if self._spec.uid is None or not confinement.is_helped(self.isolation):
             return sizes.size_of(directories, enough)
         try:

@@ -198,7 +198,7 @@ def _become_pair(store: Store, bundle: str, orders: socket.socket, most_runs: in
 def _serve(
     store: Store, bundle: str, orders: socket.socket, partner: Partner, most_runs: int
 ) -> None:
-    """Run one ordered run after the other, until the session ends or something is unusual."""
+    """Run the ordered runs one by one, until the session ends or this pair is not reusable."""
     wakes = Wakes()
     is_reusable = not helped.descriptors()
     own = _descriptors()

@@ -169,7 +169,7 @@ def _fill(run: Run, spec: RunSpec, secrets: Dict[str, str]) -> RunStatus:
 
 
 def _make_network(spec: RunSpec) -> None:
-    """Create the holder of the own network of the run's container, if it is to have one."""
+    """Create the holder of the container's own network, if the run has one."""
     if spec.container is None or not spec.container.network:
         return
     try:
