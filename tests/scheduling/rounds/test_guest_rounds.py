@@ -465,7 +465,7 @@ def test_why_names_the_device_of_a_guest_and_the_time_in_which_it_may_work():
     after = why(make_viewer("alice"), guest.pk, now=LATER, round_seconds=10).text
 
     assert "guest on device" in before
-    assert "for 40% of the time, and was excluded 12 times" in after
+    assert "open for 40% of the time, and has closed 12 times" in after
 
 
 def test_the_memory_peak_of_jobs_is_followed_only_where_devices_are_shared():
