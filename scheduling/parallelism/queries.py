@@ -191,7 +191,8 @@ def _grids_of(
 
 def _plans_of(job: Job) -> tuple[PlanView, ...]:
     rows = (
-        AttemptPlan.objects.unscoped().filter(attempt__job=job)
+        AttemptPlan.objects.unscoped()
+        .filter(attempt__job=job)
         .order_by("-attempt__number")
         .select_related("attempt", "attempt__progress")[:100]
     )

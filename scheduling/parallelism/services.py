@@ -133,9 +133,11 @@ def plan_profiles(*, now: datetime) -> int:
             rows = []
         with transaction.atomic():
             # A newer report of the same model has a later time and is computed later.
-            planned += ModelProfile.objects.unscoped().filter(
-                pk=profile.pk, measured_at=None, requested_at=profile.requested_at
-            ).update(grids=rows_to_json(rows), measured_at=now)
+            planned += (
+                ModelProfile.objects.unscoped()
+                .filter(pk=profile.pk, measured_at=None, requested_at=profile.requested_at)
+                .update(grids=rows_to_json(rows), measured_at=now)
+            )
             request_round_on_commit("profile")
     return planned
 
@@ -209,9 +211,9 @@ def request_profile(*, job: Job, config: ProfileConfig, now: datetime) -> list[i
     spec = parse_stored(job.spec)
     if spec.parallel is None:
         return []
-    ModelProfile.objects.unscoped().filter(tenant=job.tenant_id, fingerprint=job.model_fingerprint).exclude(
-        job__state__in=LIVE_STATES
-    ).update(requested_at=now - VALID)
+    ModelProfile.objects.unscoped().filter(
+        tenant=job.tenant_id, fingerprint=job.model_fingerprint
+    ).exclude(job__state__in=LIVE_STATES).update(requested_at=now - VALID)
     return _profiles_of(job, spec, config, now)
 
 
@@ -219,9 +221,9 @@ def _profiles_of(job: Job, spec: JobSpec, config: ProfileConfig, now: datetime) 
     (role,) = spec.roles.values()
     known = {
         profile.device_type: profile
-        for profile in ModelProfile.objects.unscoped().filter(
-            tenant=job.tenant_id, fingerprint=job.model_fingerprint
-        ).select_related("job")
+        for profile in ModelProfile.objects.unscoped()
+        .filter(tenant=job.tenant_id, fingerprint=job.model_fingerprint)
+        .select_related("job")
     }
     types = role.device_types or sorted(
         set(Device.objects.filter(retired_at=None).values_list("device_type", flat=True))

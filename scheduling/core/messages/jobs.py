@@ -30,9 +30,13 @@ JOBS: Final[Mapping[str, Template]] = {
         "estimates it gives %(rate)s samples/s, %(gain)s less than %(second)s."
     ),
     "parallel-grid-too-large": fixed("A stage does not fit into the memory of a device."),
-    "parallel-grid-too-slow-link": fixed("Tensor groups would use a slower link than the job allows."),
+    "parallel-grid-too-slow-link": fixed(
+        "Tensor groups would use a slower link than the job allows."
+    ),
     "parallel-grid-not-profiled": fixed("The profile has no times for this shape."),
-    "parallel-grid-not-allowed": fixed("The batch does not divide over so many replicas or stages."),
+    "parallel-grid-not-allowed": fixed(
+        "The batch does not divide over so many replicas or stages."
+    ),
     "parallel-grid-memory": fixed("Barred: a run ended for lack of memory."),
     "parallel-grid-failed": fixed("Barred: a run failed before its first step."),
     "parallel-grid-slower": fixed("Barred: a run took more than 1.5 times as long as predicted."),

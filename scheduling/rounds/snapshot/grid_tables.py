@@ -48,7 +48,8 @@ def profiled_grids(using: str, models: Collection[Model]) -> Mapping[Model, tupl
     """Return the estimated grids of the profiles of some models, of all device types."""
     found: dict[Model, tuple[GridRow, ...]] = defaultdict(tuple)
     for tenant, fingerprint, kind, rows in (
-        ModelProfile.objects.unscoped().using(using)
+        ModelProfile.objects.unscoped()
+        .using(using)
         .filter(_is_one_of(models), measured_at__isnull=False)
         .order_by("device_type")
         .values_list("tenant_id", "fingerprint", "device_type", "grids")

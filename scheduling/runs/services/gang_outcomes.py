@@ -372,7 +372,9 @@ def _has_failed_plan(attempt: Attempt, failure: FailureClass) -> bool:
 
     A job gets another plan at most ``MOST_PLAN_TRIALS`` times; then its own retries decide.
     """
-    plans = AttemptPlan.objects.unscoped().filter(attempt__job=attempt.job_id, source__in=ESTIMATED)
+    plans = AttemptPlan.objects.unscoped().filter(
+        attempt__job=attempt.job_id, source__in=ESTIMATED
+    )
     own = plans.filter(attempt=attempt).values_list("attempt__progress__steps", flat=True)
     if not own or not has_failed(failure, own[0] or 0):
         return False
