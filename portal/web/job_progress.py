@@ -55,7 +55,9 @@ def end_range(
     slow = min(slow, usual * (1 - LEAST_SPREAD), whole or slow)
     fast = max(fast, usual * (1 + LEAST_SPREAD))
     soonest, likely, latest = (
-        now + min(LONGEST, timedelta(seconds=left / pace)) for pace in (fast, usual, slow)
+        # A duration that is too long for a timedelta raises, and a job may declare any last step.
+        now + timedelta(seconds=min(LONGEST.total_seconds(), left / pace))
+        for pace in (fast, usual, slow)
     )
     return EndRange(soonest=soonest, likely=likely, latest=latest)
 

@@ -67,6 +67,13 @@ def test_past_pauses_are_in_the_latest_end() -> None:
     assert found.latest > now + timedelta(minutes=60)
 
 
+def test_an_end_beyond_all_times_is_limited() -> None:
+    found = end_range(samples(list(range(10))), total_steps=1 << 53, now=START)
+
+    assert found is not None
+    assert found.likely == found.latest == START + timedelta(days=3650)
+
+
 @pytest.mark.parametrize("steps", [[7], [1, 2, 3], [5, 5, 5, 5, 5], [9, 8, 7, 6]])
 def test_without_a_pace_there_is_no_end(steps: list[int]) -> None:
     assert end_range(samples(steps), total_steps=100, now=START) is None
