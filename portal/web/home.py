@@ -46,6 +46,8 @@ ROWS: Final = 8
 MESSAGES: Final = 6
 MOST_CLUSTERS: Final = 6
 LEAST_INTERVALS: Final = 4
+LONGEST_LEFT: Final = 3650 * 86400.0
+"""Seconds that the start page shows at most, as a job may declare any last step."""
 HOLDING: Final = frozenset(
     {"admitted", "starting", "running", "suspect", "preempting", "stopping"}
 )
@@ -261,7 +263,7 @@ def remaining(points: Sequence[CurvePoint], total: int | None) -> tuple[float, f
         return None
     deciles = quantiles(rates, n=10, method="inclusive")
     slow, fast = deciles[0], deciles[-1]
-    return (left / fast, left / slow) if slow > 0 else None
+    return (min(left / fast, LONGEST_LEFT), min(left / slow, LONGEST_LEFT)) if slow > 0 else None
 
 
 def _ends(row: JobRow, left: tuple[float, float] | None, now: datetime) -> str:

@@ -10,6 +10,7 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
+from portal.web.components import words
 from portal.web.home import remaining
 from portal.web.inbox import MessageRow, folded
 from scheduling.clusters.models import Device, Node
@@ -253,6 +254,21 @@ def test_the_remaining_time_is_an_ordered_range(steps: list[int], total: int) ->
         low, high = found
         assert 0 <= low <= high
         assert (low == 0) == (at >= total)
+
+
+def test_the_remaining_time_to_a_huge_last_step_can_be_shown() -> None:
+    points = [
+        CurvePoint(
+            at=NOW + timedelta(seconds=10 * step), attempt=1, step=step, throughput=1.0,
+            goodput=1.0, step_seconds=None, loss=None,
+        )
+        for step in range(8)
+    ]  # fmt: skip
+
+    found = remaining(points, 1 << 53)
+
+    assert found is not None
+    assert words.estimate(*found, NOW)
 
 
 def test_problems_are_listed_by_urgency_and_close_with_their_cause(
