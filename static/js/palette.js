@@ -105,7 +105,7 @@ function showActions() {
     { name: translate("Open"), url: job.url },
     { name: translate("Open log"), url: `${job.url}logs/` },
     { name: translate("Events"), url: `${job.url}events/` },
-    { name: translate("Edit and resubmit"), url: `${box.dataset.submit}?clone=${job.id}` },
+    { name: translate("Edit and resubmit"), url: `${box.dataset.newJob}?clone=${job.id}` },
     { name: translate("Stop job …"), url: `${job.url}#do-stop` },
   ].map((one) => ({ kind: "action", detail: "", ...one }));
   actions.title = translate("Actions on {name}", { name: job.name });

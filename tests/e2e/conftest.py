@@ -138,7 +138,7 @@ def complaints(context: BrowserContext) -> Iterator[Complaints]:
             found.console.append(f"{message.text} ({message.location.get('url')})")
 
     context.on("console", heard)
-    context.on("weberror", lambda error: found.console.append(str(error.error)))
+    context.on("weberror", lambda error: found.console.append(str(error.error.stack)))
     yield found
     assert found.policy == []
     assert found.console == []
