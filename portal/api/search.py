@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Final, TypedDict
+from urllib.parse import urlencode
 
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
@@ -118,7 +119,7 @@ def _people(viewer: Viewer, text: str) -> Iterator[dict[str, Any]]:
     for pk, username, first, last in found.values_list(
         "pk", "username", "first_name", "last_name"
     )[:MOST_RESULTS]:
-        url = f"{address('jobs')}?user={username}"
+        url = f"{address('jobs')}?{urlencode({'user': username})}"
         yield _result("person", pk, username, f"{first} {last}".strip(), url)
 
 

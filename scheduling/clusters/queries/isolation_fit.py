@@ -10,7 +10,7 @@ from scheduling.core.cells import ClusterSpec
 from scheduling.core.cells.reserving import NodeRules, Shortage, reserve
 from scheduling.core.messages import message, sentence
 from scheduling.core.round.engine_setup import empty_engine
-from scheduling.core.round.gang_requests import barred_nodes
+from scheduling.core.round.node_restrictions import barred_nodes
 from scheduling.core.round.node_tenancy import stricter
 from scheduling.core.values import NodeFacts, VcFacts
 from tessera.isolation import NAMESPACE, NONE

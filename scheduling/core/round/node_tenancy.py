@@ -21,7 +21,7 @@ from scheduling.core.jobspec import JobClass
 from scheduling.core.messages import message
 from scheduling.core.reasons import Reason
 from scheduling.core.round.engine_setup import borrowed_devices
-from scheduling.core.round.gang_requests import barred_nodes, is_plain
+from scheduling.core.round.node_restrictions import barred_nodes, is_plain
 from scheduling.core.values import ClusterSnapshot, PlacedMember, QueuedJob
 from tessera.isolation import CONTAINER, LEVELS, NAMESPACE, NONE
 from tessera.messages import Listing

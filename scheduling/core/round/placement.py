@@ -14,14 +14,8 @@ from scheduling.core.cells import (
     Wait,
 )
 from scheduling.core.reasons import Reason
-from scheduling.core.round.gang_requests import (
-    Restriction,
-    barred_nodes,
-    job_of_group,
-    number_of,
-    parts_of,
-    restriction_of,
-)
+from scheduling.core.round.gang_requests import job_of_group, number_of, parts_of
+from scheduling.core.round.node_restrictions import Restriction, barred_nodes, restriction_of
 from scheduling.core.round.gang_sizes import ranks
 from scheduling.core.values import ClusterSnapshot, HeldLeaf, PlacedMember, QueuedJob
 from tessera.isolation import NAMESPACE, at_least

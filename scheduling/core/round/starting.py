@@ -17,7 +17,8 @@ from scheduling.core.cells import (
 from scheduling.core.jobspec import JobClass
 from scheduling.core.messages import message
 from scheduling.core.reasons import Reason
-from scheduling.core.round.gang_requests import Restriction, requests_of
+from scheduling.core.round.gang_requests import requests_of
+from scheduling.core.round.node_restrictions import Restriction
 from scheduling.core.round.node_tenancy import Nodes, Tenancies, Tier
 from scheduling.core.round.placement import (
     Restrictions,
