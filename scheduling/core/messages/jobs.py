@@ -35,7 +35,7 @@ JOBS: Final[Mapping[str, Template]] = {
     ),
     "parallel-grid-not-profiled": fixed("The profile has no times for this shape."),
     "parallel-grid-not-allowed": fixed(
-        "The batch does not divide over so many replicas or stages."
+        "The batch cannot be divided evenly over the replicas or stages."
     ),
     "parallel-grid-memory": fixed("Barred: a run ended for lack of memory."),
     "parallel-grid-failed": fixed("Barred: a run failed before its first step."),

@@ -1,28 +1,18 @@
 """Conversion of jobs for the cell engine: gang requests and group names."""
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import lru_cache, wraps
 from itertools import count
 from typing import Final, NamedTuple, TypeVar
 
 from scheduling.core.cells import GangRequest, Member, Placed
 from scheduling.core.jobspec import (
-    NO_REQUIREMENTS,
     Demand,
     JobClass,
     MemberDemand,
-    Requirements,
     Within,
-    strictest,
 )
-from scheduling.core.messages import message
-from scheduling.core.reasons import Reason
-from scheduling.core.values import ClusterSnapshot, HoldingJob, NodeFacts, QueuedJob, VcFacts
-from tessera.isolation import CONTAINER, LEVELS, NONE, at_least
-from tessera.messages import Listing
-from tessera.reasons import ReasonCode
+from scheduling.core.values import HoldingJob, QueuedJob
 
 OPPORTUNISTIC_PRIORITY = -1
 MOST_CACHED: Final = 16_384
@@ -200,5 +190,3 @@ def _level(member: MemberDemand) -> str | None:
 
 def _rack(member: MemberDemand) -> str | None:
     return "within:rack" if member.within is Within.RACK else None
-
-

@@ -1,30 +1,23 @@
 """Nodes that a job may use: tenancy, rights, storages, requirements and shares of devices."""
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, wraps
-from itertools import count
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple
 
-from scheduling.core.cells import GangRequest, Member, Placed
 from scheduling.core.jobspec import (
     NO_REQUIREMENTS,
     Demand,
-    JobClass,
-    MemberDemand,
     Requirements,
-    Within,
     strictest,
 )
 from scheduling.core.messages import message
 from scheduling.core.reasons import Reason
-from scheduling.core.values import ClusterSnapshot, HoldingJob, NodeFacts, QueuedJob, VcFacts
+from scheduling.core.round.gang_requests import by_demand
+from scheduling.core.values import ClusterSnapshot, NodeFacts, QueuedJob, VcFacts
 from tessera.isolation import CONTAINER, LEVELS, NONE, at_least
 from tessera.messages import Listing
 from tessera.reasons import ReasonCode
-
-from scheduling.core.round.gang_requests import by_demand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

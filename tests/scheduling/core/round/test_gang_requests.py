@@ -7,8 +7,8 @@ import pytest
 from scheduling.core.jobspec import Demand, MemberDemand, Within
 from scheduling.core.policy_interface import Alloc, Part
 from scheduling.core.round.gang_requests import requests_of
-from scheduling.core.round.node_restrictions import restriction_of
 from scheduling.core.round.gang_sizes import sized
+from scheduling.core.round.node_restrictions import restriction_of
 from scheduling.core.round.placement import Restrictions
 from scheduling.core.storages import StorageFacts
 from tessera.reasons import ReasonCode
