@@ -14,7 +14,7 @@ _SECTION: Final = re.compile(r"^## (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class GuideSection:
     """A part of a document below a heading; ``number`` is its anchor."""
 
     number: int
@@ -28,7 +28,7 @@ class Guide:
 
     name: str
     title: str
-    sections: tuple[Section, ...]
+    sections: tuple[GuideSection, ...]
 
 
 @lru_cache(maxsize=1)
@@ -42,7 +42,7 @@ def guide_named(name: str) -> Guide | None:
     return next((guide for guide in guides() if guide.name == name), None)
 
 
-def found_in_guides(text: str, *, most: int) -> tuple[tuple[Guide, Section], ...]:
+def found_in_guides(text: str, *, most: int) -> tuple[tuple[Guide, GuideSection], ...]:
     """Return the sections whose headings contain ``text``; titles of documents come first."""
     wanted = text.casefold()
     titles, headings = [], []
@@ -64,7 +64,7 @@ def _read(path: Path) -> Guide:
         name=path.stem,
         title=title[1] if title else path.stem,
         sections=tuple(
-            Section(number=number, heading=heading.strip(), text=body.strip())
+            GuideSection(number=number, heading=heading.strip(), text=body.strip())
             for number, (heading, body) in enumerate(parts)
         ),
     )

@@ -32,7 +32,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ExpositionSample:
     """One number with its labels; ``suffix`` (such as ``_sum``) follows the name of the family."""
 
     value: float
@@ -47,7 +47,7 @@ class Family:
     name: str
     kind: str
     words: str
-    samples: tuple[Sample, ...]
+    samples: tuple[ExpositionSample, ...]
 
 
 def exposition(families: Iterable[Family]) -> str:
@@ -106,7 +106,7 @@ def families(viewer: Viewer, now: datetime) -> Iterator[Family]:
     for name, words, attribute in _VC_GAUGES:
         yield _vc_family(name, words, attribute, view)
     allocated = tuple(
-        Sample(use.used + use.borrowed, _labels(use)) for use in view.virtual_clusters
+        ExpositionSample(use.used + use.borrowed, _labels(use)) for use in view.virtual_clusters
     )
     yield Family("tessera_queue_allocated_gpus", "gauge", "Devices in use (KAI).", allocated)
     yield _gauges(
@@ -147,7 +147,9 @@ def _cluster_families(view: ClusterView) -> Iterator[Family]:
 
 
 def _vc_family(name: str, words: str, attribute: str, view: ClusterView) -> Family:
-    samples = (Sample(getattr(use, attribute), _labels(use)) for use in view.virtual_clusters)
+    samples = (
+        ExpositionSample(getattr(use, attribute), _labels(use)) for use in view.virtual_clusters
+    )
     return Family(f"tessera_{name}", "gauge", words, tuple(samples))
 
 
@@ -165,11 +167,11 @@ def _wait_family(view: ClusterView) -> Family:
     )
 
 
-def _histogram(waits: Waits, labels: Mapping[str, str]) -> Iterator[Sample]:
+def _histogram(waits: Waits, labels: Mapping[str, str]) -> Iterator[ExpositionSample]:
     for bound, number in waits.within:
-        yield Sample(number, {**labels, "le": bound}, "_bucket")
-    yield Sample(waits.seconds, labels, "_sum")
-    yield Sample(sum(waits.counts), labels, "_count")
+        yield ExpositionSample(number, {**labels, "le": bound}, "_bucket")
+    yield ExpositionSample(waits.seconds, labels, "_sum")
+    yield ExpositionSample(sum(waits.counts), labels, "_count")
 
 
 def _eviction_family(view: ClusterView) -> Family:
@@ -180,7 +182,7 @@ def _eviction_family(view: ClusterView) -> Family:
         "counter",
         "Number of times that a job lost its devices before it ended, by reason.",
         tuple(
-            Sample(number, {**labels[vc_id], "reason": reason})
+            ExpositionSample(number, {**labels[vc_id], "reason": reason})
             for (vc_id, reason), number in counted.items()
         ),
     )
@@ -188,7 +190,9 @@ def _eviction_family(view: ClusterView) -> Family:
 
 def _idle_family(viewer: Viewer, view: ClusterView) -> Family:
     counted = idling_counts(viewer)
-    samples = (Sample(counted.get(use.id, 0), _labels(use)) for use in view.virtual_clusters)
+    samples = (
+        ExpositionSample(counted.get(use.id, 0), _labels(use)) for use in view.virtual_clusters
+    )
     words = "Running jobs with an idle warning, among the jobs that you may see."
     return Family("tessera_idle_workloads", "gauge", words, tuple(samples))
 
@@ -208,7 +212,7 @@ def _round_families(newest: RoundRow, now: datetime) -> Iterator[Family]:
         ("round_preempted_jobs", "gauge", "Jobs preempted by the newest round.", newest.preempted),
     )
     for name, kind, words, value in numbers:
-        yield Family(f"tessera_{name}", kind, words, (Sample(value),))
+        yield Family(f"tessera_{name}", kind, words, (ExpositionSample(value),))
 
 
 def _part_families(now: datetime) -> Iterator[Family]:
@@ -239,7 +243,7 @@ def _gpu_families(now: datetime) -> Iterator[Family]:
             if index < len(values) and values[index] is not None
         )
         samples = tuple(
-            Sample(value, {"node": name, "device": str(index), "uuid": uuid})
+            ExpositionSample(value, {"node": name, "device": str(index), "uuid": uuid})
             for index, (name, uuid), value in values
         )
         unit = {"temperature": "celsius", "power": "watts"}[key]
@@ -248,12 +252,14 @@ def _gpu_families(now: datetime) -> Iterator[Family]:
 
 def _host_family(name: str, words: str, hosts: Sequence[health.HostRow], attribute: str) -> Family:
     values = ((host.name, getattr(host, attribute)) for host in hosts)
-    samples = tuple(Sample(value, {"host": host}) for host, value in values if value is not None)
+    samples = tuple(
+        ExpositionSample(value, {"host": host}) for host, value in values if value is not None
+    )
     return Family(f"tessera_{name}", "gauge", words, samples)
 
 
 def _gauges(name: str, words: str, label: str, values: Mapping[str, int]) -> Family:
-    samples = tuple(Sample(value, {label: key}) for key, value in values.items())
+    samples = tuple(ExpositionSample(value, {label: key}) for key, value in values.items())
     return Family(f"tessera_{name}", "gauge", words, samples)
 
 

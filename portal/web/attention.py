@@ -13,7 +13,7 @@ from portal.addresses import address, job_url, node_url
 from portal.i18n import word
 from portal.web.components import words
 from portal.web.viewing import PageRequest, page, posts_from
-from scheduling.clusters.queries.attention import Problem, problems
+from scheduling.clusters.queries.attention import ClusterProblem, problems
 from scheduling.clusters.queries.cluster import ClusterView
 from tenants.roles import Permission
 from tenants.selectors import snoozed_keys
@@ -25,7 +25,7 @@ MOST_NUMBERS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class AttentionRow:
     """A problem as a row.
 
     Attributes:
@@ -50,7 +50,7 @@ class Attention:
 
     open: int
     snoozed: int
-    shown: tuple[Item, ...]
+    shown: tuple[AttentionRow, ...]
     shows_snoozed: bool
 
     @property
@@ -91,10 +91,10 @@ def snooze_problem(asked: PageRequest) -> HttpResponseBase:
     return redirect("overview")
 
 
-def _item(one: Problem) -> Item:
+def _item(one: ClusterProblem) -> AttentionRow:
     label, icon, action = _KINDS[one.kind]()
     text, url = _TEXTS.get(one.kind, _of_node)(one.subject, one.facts)
-    return Item(
+    return AttentionRow(
         key=one.key,
         label=label,
         icon=icon,

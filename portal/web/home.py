@@ -79,7 +79,7 @@ class RunningJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class BudgetLeft:
     """GPU-hours of a tenant in this month."""
 
     tenant: str
@@ -158,14 +158,14 @@ def _failures_since(asked: PageRequest) -> datetime:
     return max(marked, week) if marked else week
 
 
-def budgets_now(viewer: Viewer, now: datetime) -> tuple[Budget, ...]:
+def budgets_now(viewer: Viewer, now: datetime) -> tuple[BudgetLeft, ...]:
     """Return the budgets of the viewer's tenants with their use in this month."""
     hours = {pk: most for pk, most in budgets_for(viewer).items() if pk in viewer.roles}
     if not hours:
         return ()
     used = gpu_hours_since(month_start(now), now=now, tenant_ids=set(hours))
     return tuple(
-        Budget(tenant=viewer.name_of(pk), used=used.get(pk, 0.0), hours=most)
+        BudgetLeft(tenant=viewer.name_of(pk), used=used.get(pk, 0.0), hours=most)
         for pk, most in sorted(hours.items())
     )
 
@@ -318,7 +318,7 @@ def _devices_stat(counts: OwnCounts, cap: int | None) -> Stat:
     )
 
 
-def _budget_stat(budget: Budget) -> Stat:
+def _budget_stat(budget: BudgetLeft) -> Stat:
     return Stat(
         label=_("Budget left"),
         value=words.gpu_hours(budget.left),

@@ -60,7 +60,7 @@ class MessageRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inbox:
+class InboxView:
     """The newest messages and the number of unread ones, up to ``MOST_UNREAD``."""
 
     rows: tuple[MessageRow, ...]
@@ -71,12 +71,12 @@ class Inbox:
         return f"{self.unread}+" if self.unread >= MOST_UNREAD else str(self.unread)
 
 
-def inbox_rows(viewer: Viewer, *, most: int) -> Inbox:
+def inbox_rows(viewer: Viewer, *, most: int) -> InboxView:
     """Return unread messages, folded, then the newest read ones, in two queries."""
     unread = list(inbox_for(viewer).filter(read_at=None)[:MOST_UNREAD])
     read = inbox_for(viewer).exclude(read_at=None)[:READ_AT_ONCE]
     rows = folded([message_row(row) for row in (*unread, *read)])
-    return Inbox(rows=tuple(rows[:most]), unread=len(unread))
+    return InboxView(rows=tuple(rows[:most]), unread=len(unread))
 
 
 def folded(rows: Sequence[MessageRow]) -> list[MessageRow]:

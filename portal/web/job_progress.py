@@ -84,7 +84,7 @@ def _quantile(values: Sequence[float], share: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
+class ProgressSpan:
     """A part of the bar of progress, in percent of its width."""
 
     x: float
@@ -102,9 +102,9 @@ class ProgressDrawing:
         now, likely: positions in percent.
     """
 
-    attempts: tuple[Bar, ...]
-    rest: Bar | None
-    band: Bar | None
+    attempts: tuple[ProgressSpan, ...]
+    rest: ProgressSpan | None
+    band: ProgressSpan | None
     now: float
     likely: float | None
 
@@ -127,8 +127,8 @@ def progress_drawing(
     def place(moment: datetime) -> float:
         return round(100 * min(1.0, max(0.0, (moment - first).total_seconds() / whole)), 2)
 
-    def bar(start: datetime, stop: datetime) -> Bar:
-        return Bar(x=place(start), width=round(max(0.2, place(stop) - place(start)), 2))
+    def bar(start: datetime, stop: datetime) -> ProgressSpan:
+        return ProgressSpan(x=place(start), width=round(max(0.2, place(stop) - place(start)), 2))
 
     return ProgressDrawing(
         attempts=tuple(bar(*span) for span in spans),

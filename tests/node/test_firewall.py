@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.node import firewall
-from tessera.node.firewall import IPTABLES, NFT, Rules
+from tessera.node.firewall import IPTABLES, NFT, FirewallRules
 from tests.support.network_namespaces import (
     METADATA,
     NODE,
@@ -35,7 +35,7 @@ def test_loaded_rules_let_out_and_in_what_they_name(tool: str) -> None:
         pytest.skip(f"needs {tool}")
     with node_in_world() as (job, world):
         blocked = (f"{METADATA}/32", "100.100.100.200/32", "fd00:ec2::/32")
-        script = firewall.script(Rules(blocked, ("100.100.100.200",), (PORT,)), tool)
+        script = firewall.script(FirewallRules(blocked, ("100.100.100.200",), (PORT,)), tool)
         for _ in range(2):  # loading them again changes nothing
             job.run("sh", "-c", script)
         with (
@@ -58,7 +58,7 @@ def test_loaded_rules_let_out_and_in_what_they_name(tool: str) -> None:
 
 
 def test_a_script_fails_where_its_rules_cannot_be_loaded() -> None:
-    wrong = Rules(("203.0.113.0/24",), (), (1 << 20,))
+    wrong = FirewallRules(("203.0.113.0/24",), (), (1 << 20,))
     with node_in_world() as (job, _):
         for tool in (IPTABLES, NFT):
             code = job.run("sh", "-c", f"({firewall.script(wrong, tool)}) 2>/dev/null; echo $?")

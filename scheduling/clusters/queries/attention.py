@@ -44,7 +44,7 @@ _OF_NODES: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class ClusterProblem:
     """A problem with its numbers.
 
     Attributes:
@@ -68,7 +68,7 @@ class Problem:
         return f"{self.kind}:{self.subject}"
 
 
-def problems(viewer: Viewer, cluster: ClusterView, *, now: datetime) -> tuple[Problem, ...]:
+def problems(viewer: Viewer, cluster: ClusterView, *, now: datetime) -> tuple[ClusterProblem, ...]:
     """Return the problems of the cluster, most urgent first, in four queries.
 
     Only an unbound cluster admin gets any; at most ``MOST_PROBLEMS``.
@@ -85,11 +85,11 @@ def problems(viewer: Viewer, cluster: ClusterView, *, now: datetime) -> tuple[Pr
     return tuple(sorted(found, key=lambda one: _urgency(one, now))[:MOST_PROBLEMS])
 
 
-def _urgency(one: Problem, now: datetime) -> tuple[int, datetime, str]:
+def _urgency(one: ClusterProblem, now: datetime) -> tuple[int, datetime, str]:
     return _TONES.index(one.tone), one.since or now, one.key
 
 
-def _of_nodes(nodes: Iterable[NodeView]) -> Iterator[Problem]:
+def _of_nodes(nodes: Iterable[NodeView]) -> Iterator[ClusterProblem]:
     for node in nodes:
         tone = _OF_NODES.get(node.state)
         if tone:
@@ -97,7 +97,7 @@ def _of_nodes(nodes: Iterable[NodeView]) -> Iterator[Problem]:
                 device.occupant is not None and not device.occupant.reserved
                 for device in node.devices
             )
-            yield Problem(
+            yield ClusterProblem(
                 kind=f"node-{node.state}",
                 subject=node.id,
                 tone=tone,
@@ -106,7 +106,7 @@ def _of_nodes(nodes: Iterable[NodeView]) -> Iterator[Problem]:
             )
         ill = [device for device in node.devices if not device.healthy]
         if ill and node.state != NodeState.DOWN:
-            yield Problem(
+            yield ClusterProblem(
                 kind="devices-unhealthy",
                 subject=node.id,
                 tone=BAD,
@@ -119,7 +119,7 @@ def _of_nodes(nodes: Iterable[NodeView]) -> Iterator[Problem]:
             )
 
 
-def _stuck(viewer: Viewer, now: datetime) -> Iterator[Problem]:
+def _stuck(viewer: Viewer, now: datetime) -> Iterator[ClusterProblem]:
     rows = Job.objects.visible_to(viewer).filter(
         state__in=_PASSING, state_since__lte=now - STUCK_AFTER
     )
@@ -127,18 +127,18 @@ def _stuck(viewer: Viewer, now: datetime) -> Iterator[Problem]:
         "pk", "name", "state", "state_since"
     )[:MOST_JOBS]:
         facts = {"job": pk, "name": name, "state": state}
-        yield Problem(kind="start-stuck", subject=pk, tone=WARN, since=since, facts=facts)
+        yield ClusterProblem(kind="start-stuck", subject=pk, tone=WARN, since=since, facts=facts)
 
 
-def _idle(now: datetime) -> Iterator[Problem]:
+def _idle(now: datetime) -> Iterator[ClusterProblem]:
     spells = IdleSpell.objects.filter(since__lte=now - IDLE_AFTER, job__state=JobState.RUNNING)
     found = spells.aggregate(jobs=Count("pk"), devices=Sum("job__devices"), since=Min("since"))
     if found["jobs"]:
         since = found.pop("since")
-        yield Problem(kind="held-idle", subject=0, tone=GREY, since=since, facts=found)
+        yield ClusterProblem(kind="held-idle", subject=0, tone=GREY, since=since, facts=found)
 
 
-def _starved(viewer: Viewer, uses: Iterable[VcUse], now: datetime) -> Iterator[Problem]:
+def _starved(viewer: Viewer, uses: Iterable[VcUse], now: datetime) -> Iterator[ClusterProblem]:
     queued = Job.objects.visible_to(viewer).filter(state=JobState.QUEUED)
     waiting = queued.filter(
         job_class=JobClass.GUARANTEED,
@@ -161,12 +161,12 @@ def _starved(viewer: Viewer, uses: Iterable[VcUse], now: datetime) -> Iterator[P
                 "healthy": use.healthy,
                 "guarantee": use.guarantee,
             }
-            yield Problem(
+            yield ClusterProblem(
                 kind="guarantee-short", subject=use.id, tone=WARN, since=since, facts=facts
             )
 
 
-def _failing_hooks(now: datetime) -> Iterator[Problem]:
+def _failing_hooks(now: datetime) -> Iterator[ClusterProblem]:
     gone = Q(state=DeliveryState.DEAD)
     late = Q(state=DeliveryState.WAITING, tries__gte=FAILING_TRIES)
     rows = (
@@ -179,4 +179,6 @@ def _failing_hooks(now: datetime) -> Iterator[Problem]:
     )
     for pk, name, failed, since in rows:
         facts = {"hook": name, "failed": failed}
-        yield Problem(kind="hook-failing", subject=pk or 0, tone=BAD, since=since, facts=facts)
+        yield ClusterProblem(
+            kind="hook-failing", subject=pk or 0, tone=BAD, since=since, facts=facts
+        )

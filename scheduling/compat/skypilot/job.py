@@ -17,7 +17,7 @@ from scheduling.compat.shared import (
     read_variables,
 )
 from scheduling.compat.skypilot.messages import TABLE, phrase
-from scheduling.compat.skypilot.resources import Wanted, read_resources
+from scheduling.compat.skypilot.resources import WantedResources, read_resources
 from scheduling.core.jobspec.errors import DocumentPlace, RefusalError
 from scheduling.core.jobspec.scalars import read_command
 from tessera.messages import Sentence
@@ -183,7 +183,7 @@ def _workdir(top: Section) -> dict[str, Any] | None:
     return {"git": {"url": url, **({"ref": ref} if ref else {})}}
 
 
-def _role(top: Section, wanted: Wanted) -> dict[str, Any]:
+def _role(top: Section, wanted: WantedResources) -> dict[str, Any]:
     role: dict[str, Any] = {
         "instances": top.integer("num_nodes", 1, 1000) or 1,
         "devices": wanted.devices,

@@ -39,7 +39,7 @@ _LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
 @dataclass(slots=True, kw_only=True)
-class Wanted:
+class WantedResources:
     """The requested resources of a task.
 
     Attributes:
@@ -56,8 +56,8 @@ class Wanted:
     retries: int = 0
 
 
-def read_resources(section: Section, context: Context) -> Wanted:
-    wanted = Wanted()
+def read_resources(section: Section, context: Context) -> WantedResources:
+    wanted = WantedResources()
     _devices(section, _choices(section), wanted, context)
     _sizes(section, wanted)
     infra = section.text("infra")
@@ -174,7 +174,9 @@ def _pair(item: object, place: DocumentPlace) -> tuple[str, float] | None:
     return match[1], count
 
 
-def _devices(section: Section, choices: Choices, wanted: Wanted, context: Context) -> None:
+def _devices(
+    section: Section, choices: Choices, wanted: WantedResources, context: Context
+) -> None:
     place, report = section.at("accelerators"), section.report
     if not choices:
         report.warn(place, phrase("import-gpu-not-given"))
@@ -193,7 +195,7 @@ def _devices(section: Section, choices: Choices, wanted: Wanted, context: Contex
     wanted.role["device_types"] = [context.device_type(name) for name in kept]
 
 
-def _sizes(section: Section, wanted: Wanted) -> None:
+def _sizes(section: Section, wanted: WantedResources) -> None:
     cpus = section.read("cpus", _cpus)
     if cpus:
         wanted.role["cpus"] = cpus
@@ -219,7 +221,7 @@ def _memory(value: object) -> int:
     return read_bytes(value.strip().removesuffix("+") if isinstance(value, str) else value)
 
 
-def _labels(section: Section, wanted: Wanted) -> None:
+def _labels(section: Section, wanted: WantedResources) -> None:
     for key, value, place in section.section("labels").entries():
         if isinstance(value, str) and len(value) <= 63 and _LABEL.fullmatch(key):
             wanted.labels[key] = value
@@ -228,7 +230,7 @@ def _labels(section: Section, wanted: Wanted) -> None:
             section.report.leave_out(place, value, words, needed=False)
 
 
-def _recovery(section: Section, wanted: Wanted) -> None:
+def _recovery(section: Section, wanted: WantedResources) -> None:
     value = section.peek("job_recovery")
     if not isinstance(value, Mapping):
         section.leave_out("job_recovery", phrase("skypilot-recovery"), needed=False)

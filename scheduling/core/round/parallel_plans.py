@@ -32,7 +32,7 @@ ESTIMATED: Final = (PlanSource.PROFILED, PlanSource.MEASURED)
 """Sources with a choice between plans."""
 
 
-class Bar(StrEnum):
+class PlanExclusion(StrEnum):
     """Reason why a plan is not used again for a fingerprint and device type."""
 
     MEMORY = "memory"
@@ -127,17 +127,17 @@ def fingerprint_of(spec: JobSpec) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def barred_plans(runs: Iterable[PlanRun]) -> Mapping[tuple[str, str], Bar]:
+def barred_plans(runs: Iterable[PlanRun]) -> Mapping[tuple[str, str], PlanExclusion]:
     """Return the barred plans by device type and plan ID."""
-    found: dict[tuple[str, str], Bar] = {}
+    found: dict[tuple[str, str], PlanExclusion] = {}
     for run in runs:
         key = run.type, run.plan_id
         if has_failed(run.failure_class, run.steps):
             is_memory = run.failure_class == FailureClass.RESOURCE_LIMIT
-            found[key] = Bar.MEMORY if is_memory else Bar.FAILED
+            found[key] = PlanExclusion.MEMORY if is_memory else PlanExclusion.FAILED
         elif run.predicted and _is_judged(run.steps, run.seconds):
             is_slower = run.seconds / run.steps > SLOWER_FACTOR * run.predicted
-            found.update({} if key in found or not is_slower else {key: Bar.SLOWER})
+            found.update({} if key in found or not is_slower else {key: PlanExclusion.SLOWER})
     return found
 
 
@@ -177,9 +177,9 @@ def best_grids(
     for row in rows:
         key = row.type, row.plan_id
         bar = barred.get(key)
-        if not row.plan or bar in (Bar.MEMORY, Bar.FAILED):
+        if not row.plan or bar in (PlanExclusion.MEMORY, PlanExclusion.FAILED):
             continue
-        offer = (bar is Bar.SLOWER, measured.get(key, row.step_seconds), row)
+        offer = (bar is PlanExclusion.SLOWER, measured.get(key, row.step_seconds), row)
         known = best.get((row.type, row.devices))
         if known is None or (*offer[:2], row.stages) < (*known[:2], known[2].stages):
             best[row.type, row.devices] = offer

@@ -38,21 +38,21 @@ class SharingMode(StrEnum):
     SLOT = "slot"
 
 
-class Limits(NamedTuple):
+class LimitStrength(NamedTuple):
     """How the limits of a guest hold in a sharing mode: ``enforced`` or ``cooperative``."""
 
     memory: str
     compute: str
 
 
-LIMITS: Final[Mapping[SharingMode, Limits]] = {
-    SharingMode.EXCLUSIVE: Limits("enforced", "enforced"),
-    SharingMode.MIG: Limits("enforced", "enforced"),
-    SharingMode.MPS: Limits("enforced", "enforced"),
-    SharingMode.LIMITED: Limits("enforced", "cooperative"),
-    SharingMode.COOPERATIVE: Limits("cooperative", "cooperative"),
-    SharingMode.TIME_SLICE: Limits("cooperative", "enforced"),
-    SharingMode.SLOT: Limits("enforced", "enforced"),
+LIMITS: Final[Mapping[SharingMode, LimitStrength]] = {
+    SharingMode.EXCLUSIVE: LimitStrength("enforced", "enforced"),
+    SharingMode.MIG: LimitStrength("enforced", "enforced"),
+    SharingMode.MPS: LimitStrength("enforced", "enforced"),
+    SharingMode.LIMITED: LimitStrength("enforced", "cooperative"),
+    SharingMode.COOPERATIVE: LimitStrength("cooperative", "cooperative"),
+    SharingMode.TIME_SLICE: LimitStrength("cooperative", "enforced"),
+    SharingMode.SLOT: LimitStrength("enforced", "enforced"),
 }
 
 

@@ -10,7 +10,7 @@ from tessera.isolation import CONTAINER, OWN_NETWORK, SHARED_NETWORK
 from tessera.node import container_files, container_network, engine, system
 from tessera.node.container_network import NoNetworkError
 from tessera.node.container_output import ContainerOutput, Sink
-from tessera.node.engine import Answer, EngineError
+from tessera.node.engine import EngineError, EngineResponse
 from tessera.node.payload import Ended, Payload, Started, StartError
 from tessera.protocol import ContainerRef
 
@@ -35,7 +35,7 @@ class ContainerPayload(Payload):
         self._ref, self._ports, self._writable = ref, ports, writable
         self.network = OWN_NETWORK if ref.network else SHARED_NETWORK
         self._output = ContainerOutput(ref, sink)
-        self._end: Optional[Answer] = None
+        self._end: Optional[EngineResponse] = None
         self._look_at = 0.0
         self.warnings = []
 

@@ -11,7 +11,7 @@ import time
 from typing import Callable, Optional, Tuple
 
 from tessera.node import engine
-from tessera.node.engine import Answer, EngineError
+from tessera.node.engine import EngineError, EngineResponse
 from tessera.node.output import Output
 from tessera.protocol import ContainerRef
 
@@ -82,7 +82,7 @@ class ContainerOutput:
         self._said = Output()
         if position:
             self._said.restore(position)
-        self._answer: Optional[Answer] = None
+        self._answer: Optional[EngineResponse] = None
         self._plain = False
 
     def follow(self, *, plain: bool) -> None:
@@ -108,7 +108,7 @@ class ContainerOutput:
             return _OUTPUT + ("" if self._answer is None else "&tail=0")
         return f"{_OUTPUT}&timestamps=1{self._said.resume()}"
 
-    def answer(self) -> Optional[Answer]:
+    def answer(self) -> Optional[EngineResponse]:
         """Return the connection while it is open and the sink takes more."""
         is_open = self._answer is not None and not self._answer.closed
         return self._answer if is_open and not self._sink.is_full() else None
@@ -196,7 +196,7 @@ class Successor:
         self._look_at = 0.0
         self.is_done = False
 
-    def answer(self) -> Optional[Answer]:
+    def answer(self) -> Optional[EngineResponse]:
         """Return the connection to wait on, or None."""
         return self._output.answer()
 

@@ -37,7 +37,7 @@ class EngineError(Exception):
         self.status = status
 
 
-class Answer:
+class EngineResponse:
     """A response that arrives in parts over a socket that can be polled."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -89,7 +89,7 @@ def open_request(
     timeout: float,
     body: bytes = b"",
     content_type: str = "application/json",
-) -> Answer:
+) -> EngineResponse:
     """Send a request and return at once; the caller receives the response.
 
     Raises:
@@ -107,10 +107,10 @@ def open_request(
     except (OSError, ValueError) as error:
         connection.close()
         raise EngineError(f"the container engine cannot be reached: {error}") from None
-    return Answer(connection)
+    return EngineResponse(connection)
 
 
-def open_call(ref: ContainerRef, method: str, verb: str) -> Answer:
+def open_call(ref: ContainerRef, method: str, verb: str) -> EngineResponse:
     """Call a method of a container; receiving the response never blocks.
 
     Raises:
@@ -144,7 +144,7 @@ def call(
     return answer.status, _json(received)
 
 
-def read_whole(answer: Answer, *, timeout: float) -> bytes:
+def read_whole(answer: EngineResponse, *, timeout: float) -> bytes:
     """Read the body of a response, up to the end of the connection.
 
     Args:

@@ -31,7 +31,7 @@ METADATA = (
 """Addresses of cloud metadata services with credentials; DNS there remains allowed."""
 
 
-class Rules(NamedTuple):
+class FirewallRules(NamedTuple):
     """The rules of one namespace.
 
     Attributes:
@@ -45,7 +45,7 @@ class Rules(NamedTuple):
     ports: Tuple[int, ...]
 
 
-def rules_for(ports: Sequence[int], attached: Sequence[str] = ()) -> Rules:
+def rules_for(ports: Sequence[int], attached: Sequence[str] = ()) -> FirewallRules:
     """Build the rules for a job on this node.
 
     Args:
@@ -53,7 +53,7 @@ def rules_for(ports: Sequence[int], attached: Sequence[str] = ()) -> Rules:
         attached: networks that its own interface is in, with the gateway and other jobs.
     """
     blocked = (*hidden(), *attached)
-    return Rules(blocked, tuple(resolvers()), tuple(sorted(set(ports))))
+    return FirewallRules(blocked, tuple(resolvers()), tuple(sorted(set(ports))))
 
 
 def hidden() -> Tuple[str, ...]:
@@ -117,7 +117,7 @@ def family(address: str) -> int:
     return 0
 
 
-def script(rules: Rules, with_tool: str) -> str:
+def script(rules: FirewallRules, with_tool: str) -> str:
     """Build a shell script that loads the rules into the namespace in which it runs.
 
     It fails if the rules are not in force at its end. Loading is idempotent.
@@ -125,7 +125,7 @@ def script(rules: Rules, with_tool: str) -> str:
     return _iptables_script(rules) if with_tool == IPTABLES else _nft_script(rules)
 
 
-def _iptables_script(rules: Rules) -> str:
+def _iptables_script(rules: FirewallRules) -> str:
     path = f"PATH={':'.join(SEARCH)}"
     return "\n".join(
         (
@@ -146,7 +146,7 @@ def _iptables_script(rules: Rules) -> str:
     )
 
 
-def _iptables(rules: Rules, version: int) -> List[str]:
+def _iptables(rules: FirewallRules, version: int) -> List[str]:
     reject = "icmp-port-unreachable" if version == 4 else "icmp6-port-unreachable"
     icmp = "icmp" if version == 4 else "ipv6-icmp"
     new = "-m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT"
@@ -164,7 +164,7 @@ def _iptables(rules: Rules, version: int) -> List[str]:
     return [*lines, "COMMIT"]
 
 
-def _nft_script(rules: Rules) -> str:
+def _nft_script(rules: FirewallRules) -> str:
     lines = ["    type filter hook output priority 0; policy accept;", "    oifname lo accept"]
     lines += ["    ct state established,related accept", "    meta l4proto 58 accept"]
     for version, word in ((4, "ip"), (6, "ip6")):

@@ -23,7 +23,7 @@ _IDLE = b"idle"
 _LONGEST_ID = 256
 
 
-class Loop(Protocol):
+class PoolSession(Protocol):
     """Interface of the session to its pool."""
 
     def now(self) -> float:
@@ -76,7 +76,7 @@ class Pool:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: PoolSession,
         fork: Callable[[], Tuple[int, socket.socket]],
         probes: Callable[[], object],
     ) -> None:

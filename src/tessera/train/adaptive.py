@@ -24,7 +24,7 @@ from tessera.train.workers import Order
 VERSION = 1
 
 
-class Choice(NamedTuple):
+class BatchSplit(NamedTuple):
     """Composition of a step's batch.
 
     Attributes:
@@ -40,17 +40,17 @@ class Choice(NamedTuple):
         return self.micro * self.accumulation * processes
 
 
-def fitting(batch: int, accumulation: int, processes: int, largest_micro: int) -> Choice:
+def fitting(batch: int, accumulation: int, processes: int, largest_micro: int) -> BatchSplit:
     """Return the choice nearest to a batch, not above it if possible, that fits the devices.
 
     >>> fitting(100, 1, 4, 64)
-    Choice(micro=25, accumulation=1)
+    BatchSplit(micro=25, accumulation=1)
     >>> fitting(100, 1, 2, 20)
-    Choice(micro=16, accumulation=3)
+    BatchSplit(micro=16, accumulation=3)
     """
     each = max(1, batch // processes)
     accumulation = max(1, min(accumulation, each), -(-each // largest_micro))
-    return Choice(max(1, each // accumulation), accumulation)
+    return BatchSplit(max(1, each // accumulation), accumulation)
 
 
 class AdaptiveBatch(Elastic):

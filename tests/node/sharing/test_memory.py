@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.node.sharing import memory
-from tessera.node.sharing.memory import Action, Peak, Peaks
+from tessera.node.sharing.memory import MemoryAction, Peak, Peaks
 
 GIB = 1 << 30
 SIZES = st.integers(0, 96 * GIB)
@@ -30,9 +30,13 @@ def test_a_bound_falls_at_once_and_rises_only_if_it_may(room, floor, before) -> 
 
     assert still.bytes <= before
     assert still.bytes <= rising.bytes <= room
-    assert (still.action is Action.EVICT) == (rising.action is Action.EVICT) == (room < floor)
-    if still.action is Action.SHRINK:
-        assert still == rising == (room, Action.SHRINK)
+    assert (
+        (still.action is MemoryAction.EVICT)
+        == (rising.action is MemoryAction.EVICT)
+        == (room < floor)
+    )
+    if still.action is MemoryAction.SHRINK:
+        assert still == rising == (room, MemoryAction.SHRINK)
 
 
 @given(room=st.integers(-GIB, 96 * GIB), floors=st.lists(st.integers(1, 30 * GIB), max_size=3))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from django.utils import timezone
 
-from portal.api.metrics import Family, Sample, exposition
+from portal.api.metrics import ExpositionSample, Family, exposition
 from scheduling.clusters.models import Device
 from tests.factories.metrics import fill_every_metric
 from workers.models import NodeTelemetry
@@ -76,7 +76,9 @@ def test_labels_hold_whatever_people_have_called_things() -> None:
     odd = 'a"b\\c\nd}, {e="f"'
 
     (sample,) = read(
-        exposition([Family("tessera_x", "gauge", "Two\nlines.", (Sample(2, {"tenant": odd}),))])
+        exposition(
+            [Family("tessera_x", "gauge", "Two\nlines.", (ExpositionSample(2, {"tenant": odd}),))]
+        )
     )
 
     assert sample == ("tessera_x", "gauge", ("tessera_x", (("tenant", odd),)), 2.0)

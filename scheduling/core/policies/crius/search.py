@@ -33,7 +33,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class FoundRoom:
     """Room for a job: its devices, the changes of others, and the change of the total value."""
 
     slot: Slot
@@ -57,9 +57,9 @@ class RoomSearch:
     exchange: bool = True
     beam: int = BEAM
 
-    def outcome(self, books: Assignment, new: JobOptions) -> Outcome | None:
+    def outcome(self, books: Assignment, new: JobOptions) -> FoundRoom | None:
         """Return the best room for a new job, possibly without changes, or None."""
-        best: Outcome | None = None
+        best: FoundRoom | None = None
         starts = new.asked if self.exchange else new.asked[:1]
         level = [Node(request=s, gain=0.0, free=books.free, changes={}) for s in starts]
         seen = {_key(node) for node in level}
@@ -152,11 +152,11 @@ def _sizes(books: Assignment, node: Node, kind: str) -> list[int]:
     return sorted(n for n, count in here.items() if count > 0)
 
 
-def _better(best: Outcome | None, node: Node, new: JobOptions) -> Outcome:
+def _better(best: FoundRoom | None, node: Node, new: JobOptions) -> FoundRoom:
     gain = node.gain + new.values[node.request]
     if best is not None and best.gain >= gain:
         return best
-    return Outcome(slot=node.request, gain=gain, changes=node.changes)
+    return FoundRoom(slot=node.request, gain=gain, changes=node.changes)
 
 
 def _rank(node: Node, new: JobOptions) -> tuple[object, ...]:

@@ -327,7 +327,7 @@ class Coordinator:
             stable=is_stable, now=now, guest_since=guest.since, rose_at=guest.rose_at
         )
         found = memory.guest_bound(part, guest.order.floor, guest.memory, rises=rises)
-        if found.action is memory.Action.EVICT:
+        if found.action is memory.MemoryAction.EVICT:
             guest.has_to_leave = "no-memory"
         if found.bytes > guest.memory:
             guest.rose_at = now

@@ -12,7 +12,7 @@ _RISE_SECONDS = 10.0
 _FIRST_RISE_SECONDS = 60.0
 
 
-class Action(enum.Enum):
+class MemoryAction(enum.Enum):
     """The action that a bound requires of the guest."""
 
     KEEP = "keep"  # the bound stays or rises
@@ -24,7 +24,7 @@ class MemoryBound(NamedTuple):
     """Upper bound of a guest in bytes, 0 if it must leave."""
 
     bytes: int
-    action: Action
+    action: MemoryAction
 
 
 class Peak(NamedTuple):
@@ -110,10 +110,10 @@ def guest_bound(available: int, floor: int, before: int, *, rises: bool) -> Memo
         rises: whether the bound may rise now.
     """
     if available < floor:
-        return MemoryBound(0, Action.EVICT)
+        return MemoryBound(0, MemoryAction.EVICT)
     if available < before:
-        return MemoryBound(available, Action.SHRINK)
-    return MemoryBound(available if rises else before, Action.KEEP)
+        return MemoryBound(available, MemoryAction.SHRINK)
+    return MemoryBound(available if rises else before, MemoryAction.KEEP)
 
 
 def divided(available: int, floors: Sequence[int]) -> List[int]:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scheduling.core.jobspec import Parallel, PlanChoice, parse
 from scheduling.core.round.parallel_plans import (
     SLOWER_FACTOR,
-    Bar,
     GridRow,
+    PlanExclusion,
     PlanRun,
     PlanSource,
     barred_plans,
@@ -78,9 +78,9 @@ def test_the_fastest_grid_of_a_size_is_chosen_and_the_one_with_fewer_stages_of_e
 @pytest.mark.parametrize(
     ("failure", "steps", "bar"),
     [
-        ("resource-limit", 0, Bar.MEMORY),
-        ("resource-limit", 90, Bar.MEMORY),
-        ("user", 0, Bar.FAILED),
+        ("resource-limit", 0, PlanExclusion.MEMORY),
+        ("resource-limit", 90, PlanExclusion.MEMORY),
+        ("user", 0, PlanExclusion.FAILED),
         ("user", 90, None),
         ("node", 0, None),
         ("preempted", 0, None),
@@ -98,7 +98,9 @@ def test_a_plan_that_failed_is_barred_and_the_next_one_taken(failure, steps, bar
 def test_a_plan_is_barred_for_slowness_only_after_enough_steps_and_seconds() -> None:
     slow = SLOWER_FACTOR + 0.1
 
-    assert barred_plans([run(ROWS[3], factor=slow)]) == {("a", ROWS[3].plan_id): Bar.SLOWER}
+    assert barred_plans([run(ROWS[3], factor=slow)]) == {
+        ("a", ROWS[3].plan_id): PlanExclusion.SLOWER
+    }
     assert not barred_plans([run(ROWS[3], factor=SLOWER_FACTOR - 0.1)])
     assert not barred_plans([run(ROWS[3], factor=slow, steps=19)])
     assert not barred_plans([replace(run(ROWS[3], factor=slow), seconds=29.0)])
@@ -158,7 +160,7 @@ def test_a_fixed_plan_ignores_estimates() -> None:
 )
 def test_no_barred_plan_that_failed_is_chosen_and_all_rates_are_positive(runs) -> None:
     seen = [run(one, factor=f, failure=bad, steps=steps) for one, f, bad, steps in runs]
-    failed = {key for key, bar in barred_plans(seen).items() if bar is not Bar.SLOWER}
+    failed = {key for key, bar in barred_plans(seen).items() if bar is not PlanExclusion.SLOWER}
 
     table = best_grids(ROWS, seen, {})
 

@@ -1,10 +1,10 @@
 """At most one choice per job under a few capacities, by prices and a small exact search."""
 
 from scheduling.core.policies.engines.assignment.solve import (
-    Assignment,
+    AssignmentSolution,
     NoSolutionError,
     assign,
     solve_whole,
 )
 
-__all__ = ["Assignment", "NoSolutionError", "assign", "solve_whole"]
+__all__ = ["AssignmentSolution", "NoSolutionError", "assign", "solve_whole"]

@@ -51,7 +51,7 @@ class Core:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """The best solution of one search.
 
     Attributes:
@@ -90,7 +90,7 @@ class _Stages(NamedTuple):
     high: Floats
 
 
-def search(core: Core, allowed: float, beam: int) -> Found:
+def search(core: Core, allowed: float, beam: int) -> SearchResult:
     """Return the solution with the smallest loss, if the loss is at most ``allowed``.
 
     Args:
@@ -112,7 +112,7 @@ def search(core: Core, allowed: float, beam: int) -> Found:
         fits = np.logical_and.reduce(tried <= most[index], axis=1)
         keep = (fits & (total + idle <= allowed)).nonzero()[0]
         if not len(keep):
-            return Found(np.inf, core.priced.relaxed.picks, complete)
+            return SearchResult(np.inf, core.priced.relaxed.picks, complete)
         if stage.key is not None:
             keys = (keys[:, None] + stage.key).ravel().take(keep)
             least = _least(keys, total.take(keep))
@@ -133,8 +133,8 @@ def search(core: Core, allowed: float, beam: int) -> Found:
     total = np.where((excess <= 0).all(axis=1), loss - excess @ prices, np.inf)
     best = int(total.argmin())
     if total[best] > allowed + _ROUNDING:
-        return Found(np.inf, core.priced.relaxed.picks, complete)
-    return Found(float(total[best]), _walked_back(core, stages.each, back, best), complete)
+        return SearchResult(np.inf, core.priced.relaxed.picks, complete)
+    return SearchResult(float(total[best]), _walked_back(core, stages.each, back, best), complete)
 
 
 def _stages(core: Core, allowed: float) -> _Stages:
@@ -271,7 +271,7 @@ class _Moves:
         return True
 
 
-def repair(core: Core) -> Found:
+def repair(core: Core) -> SearchResult:
     """Find a feasible solution close to the relaxation, without a proof of optimality."""
     count = _FEW
     moves = _Moves.of(core, count)
@@ -282,7 +282,7 @@ def repair(core: Core) -> Found:
         if not moves.fill():
             break
     value = float(core.problem.values[core.problem.rows, moves.picks].sum())
-    return Found(core.priced.relaxed.bound - value, moves.picks, complete=False)
+    return SearchResult(core.priced.relaxed.bound - value, moves.picks, complete=False)
 
 
 def _made_to_fit(moves: _Moves) -> bool:

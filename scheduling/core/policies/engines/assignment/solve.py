@@ -14,7 +14,7 @@ from scheduling.core.policies.engines.assignment.relaxation import (
     Problem,
     find_prices,
 )
-from scheduling.core.policies.engines.assignment.search import Core, Found, repair, search
+from scheduling.core.policies.engines.assignment.search import Core, SearchResult, repair, search
 
 _TIME_LIMIT: Final = 30.0
 
@@ -78,7 +78,7 @@ def _constraints(jobs: NDArray[np.intp], uses: Ints, capacity: Ints, count: int)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class AssignmentSolution:
     """A solution with its certificate.
 
     Attributes:
@@ -110,7 +110,7 @@ def assign(
     prices: Floats | None = None,
     gap: float = 1e-3,
     thrift: float = 1e-7,
-) -> Assignment:
+) -> AssignmentSolution:
     """Choose at most one column for each job so that all fit, with the largest total value.
 
     The solution is optimal or within ``gap`` of the returned bound. Of solutions with equal value,
@@ -138,14 +138,14 @@ def assign(
     return _assignment(problem, priced, found)
 
 
-def _found(problem: Problem, priced: Priced, gap: float) -> Found | None:
+def _found(problem: Problem, priced: Priced, gap: float) -> SearchResult | None:
     """Find a quick solution, then search larger and larger cores for a better one.
 
     The result is None if even wide searches had to cut off too much.
     """
     bound = priced.relaxed.bound
     if priced.fits:
-        return Found(0.0, priced.relaxed.picks, complete=True)
+        return SearchResult(0.0, priced.relaxed.picks, complete=True)
     core = Core.of(problem, priced)
     best, near, slack = repair(core), gap * bound, _SMALLEST * bound
     if best.loss <= slack:
@@ -177,11 +177,11 @@ def _loss_of(core: Core, contested: int) -> float:
     return float(seconds[contested]) if contested < len(seconds) else np.inf
 
 
-def _assignment(problem: Problem, priced: Priced, found: Found) -> Assignment:
+def _assignment(problem: Problem, priced: Priced, found: SearchResult) -> AssignmentSolution:
     value = float(problem.values[problem.rows, found.picks].sum())
     used = float(problem.uses[found.picks].sum())
     bound = value if found.complete else priced.relaxed.bound
-    return Assignment(
+    return AssignmentSolution(
         choices=found.picks - 1,
         value=value + problem.thrift * used,
         bound=bound + problem.thrift * float(problem.capacity.sum()),
@@ -190,7 +190,7 @@ def _assignment(problem: Problem, priced: Priced, found: Found) -> Assignment:
     )
 
 
-def _whole(problem: Problem, priced: Priced, values: Floats, gap: float) -> Assignment:
+def _whole(problem: Problem, priced: Priced, values: Floats, gap: float) -> AssignmentSolution:
     """Solve by HiGHS, and use the better of both bounds."""
     thrifty = problem.values[:, 1:]
     uses, capacity = problem.uses[1:].astype(np.int64), problem.capacity.astype(np.int64)
@@ -201,4 +201,6 @@ def _whole(problem: Problem, priced: Priced, values: Floats, gap: float) -> Assi
     bound = min(priced.relaxed.bound, highest) + spare
     if bound - value > max(gap * bound, spare) * (1 + _SMALLEST) + _SMALLEST:
         raise NoSolutionError(f"{len(values)} jobs: {value} of at most {bound}")
-    return Assignment(choices=choices, value=value, bound=bound, prices=priced.prices, exact=False)
+    return AssignmentSolution(
+        choices=choices, value=value, bound=bound, prices=priced.prices, exact=False
+    )
