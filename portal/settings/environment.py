@@ -177,25 +177,17 @@ def read_environment(environ: Mapping[str, str]) -> TesseraSettings:
             if environ.get(variable)
         },
         keep_round_bytes=(
-            int(_number(environ, "TESSERA_KEEP_ROUND_BYTES", 0.0, within=(0, 1e15, "bytes")))
+            _bytes(environ, "TESSERA_KEEP_ROUND_BYTES", 0)
             if environ.get("TESSERA_KEEP_ROUND_BYTES")
             else None
         ),
         lease_seconds=_number(
             environ, "TESSERA_LEASE_SECONDS", 1800.0, within=(60, 604800, "seconds")
         ),
-        log_cap_bytes=int(
-            _number(environ, "TESSERA_LOG_CAP_BYTES", 64 << 20, within=(8 << 20, 1e15, "bytes"))
-        ),
-        archive_bytes=int(
-            _number(environ, "TESSERA_ARCHIVE_BYTES", 20 << 30, within=(0, 1e15, "bytes"))
-        ),
-        disk_bytes=int(
-            _number(environ, "TESSERA_DISK_BYTES", 100 << 30, within=(0, 1e15, "bytes"))
-        ),
-        checkpoint_bytes=int(
-            _number(environ, "TESSERA_CHECKPOINT_BYTES", 100 << 30, within=(0, 1e15, "bytes"))
-        ),
+        log_cap_bytes=_bytes(environ, "TESSERA_LOG_CAP_BYTES", 64 << 20, least=8 << 20),
+        archive_bytes=_bytes(environ, "TESSERA_ARCHIVE_BYTES", 20 << 30),
+        disk_bytes=_bytes(environ, "TESSERA_DISK_BYTES", 100 << 30),
+        checkpoint_bytes=_bytes(environ, "TESSERA_CHECKPOINT_BYTES", 100 << 30),
         checkpoint_seconds=_number(
             environ, "TESSERA_CHECKPOINT_SECONDS", 1800.0, within=(1, 86400, "seconds")
         ),
@@ -204,11 +196,7 @@ def read_environment(environ: Mapping[str, str]) -> TesseraSettings:
         email_from=environ.get("TESSERA_EMAIL_FROM") or "tessera@localhost",
         public_url=_public_url(environ),
         hook_networks=_networks(environ, "TESSERA_HOOK_NETWORKS"),
-        trusted_proxies=tuple(
-            str(ipaddress.ip_network(part.strip(), strict=False))
-            for part in _networks(environ, "TESSERA_TRUSTED_PROXIES").split(",")
-            if part.strip()
-        ),
+        trusted_proxies=_proxies(environ),
     )
 
 
@@ -258,6 +246,11 @@ def _number(
             f"{name} is {raw!r}; use a number of {unit} between {least:g} and {most:g}"
         )
     return number
+
+
+def _bytes(environ: Mapping[str, str], name: str, default: int, *, least: int = 0) -> int:
+    """Parse a number of bytes of at least ``least``."""
+    return int(_number(environ, name, default, within=(least, 1e15, "bytes")))
 
 
 def _uid_range(environ: Mapping[str, str]) -> tuple[int, int]:
@@ -329,6 +322,13 @@ def _networks(environ: Mapping[str, str], name: str) -> str:
     except ValueError:
         raise SettingsError(f"{name} is {text!r}; use networks such as 10.1.0.0/16,::1") from None
     return text
+
+
+def _proxies(environ: Mapping[str, str]) -> tuple[str, ...]:
+    parts = _networks(environ, "TESSERA_TRUSTED_PROXIES").split(",")
+    return tuple(
+        str(ipaddress.ip_network(part.strip(), strict=False)) for part in parts if part.strip()
+    )
 
 
 def _one_of(environ: Mapping[str, str], name: str, values: tuple[str, ...]) -> str:

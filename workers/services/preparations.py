@@ -28,7 +28,7 @@ from tessera.isolation import OWN_NETWORK, SHARED_NETWORK, VisiblePath
 from tessera.storage import StorageMount, is_nfs
 from workers.conf import WorkerSettings
 from workers.services.device_orders import guest_places
-from workers.services.environment import AttemptGang, job_environment
+from workers.services.environment import AttemptGang, GangMember, job_environment
 from workers.services.preparation_inputs import (
     GpuNames,
     last_saved,
@@ -162,16 +162,11 @@ class Preparations:
     ) -> protocol.RunSpec:
         me = gang.members[member.node_rank]
         spec, role = gang.spec, gang.spec.roles[member.role]
-        ports = [port for numbers in me.ports.values() for port in numbers]
-        if me.node_rank == gang.master.node_rank and network != OWN_NETWORK:
-            ports.insert(0, gang.port)
         cpus, memory = self._share(member, role, spec)
         places = self._places.get(member.pk, [])
         if any(place.mode == SLOT for place in places):  # a CPU slot uses memory of the node
             memory = sum(place.most for place in places)
-        source = spec.source
         rules = self._rules_of(job, spec)
-        checkpoints = _checkpoint_directory(spec, rules)
         return protocol.RunSpec(
             run_id=protocol.make_run_id(member.attempt.uid, member.role, member.rank),
             job_id=str(job.pk),
@@ -195,9 +190,9 @@ class Preparations:
             grace_seconds=spec.grace_seconds,
             lease_seconds=self._settings.run_lease,
             log_cap_bytes=self._settings.log_cap_bytes,
-            ports=ports,
+            ports=_ports_of(me, gang, network),
             installation=self._settings.installation,
-            checkpoint_dir=checkpoints,
+            checkpoint_dir=_checkpoint_directory(spec, rules),
             isolation=member.least_isolation,
             uid=job.tenant.uid,
             visible_paths=[
@@ -214,12 +209,8 @@ class Preparations:
             host_ipc=has_container and role.container.ipc is Ipc.HOST,
             beside=places,
             storage=_mounts_of(spec, rules, member.node, has_container=has_container),
-            source_git=protocol.GitSource(url=source.url, ref=source.ref)
-            if isinstance(source, GitSource)
-            else None,
-            source_archive=protocol.ArchiveSource(sha256=source.digest)
-            if isinstance(source, ArchiveSource)
-            else None,
+            source_git=_git_source(spec),
+            source_archive=_archive_source(spec),
         )
 
     def _rules_of(self, job: Job, spec: JobSpec) -> dict[str, StorageRule]:
@@ -323,6 +314,28 @@ def _rest(shares: Sequence[tuple[float, int]], kind: int, companions: float) -> 
 
 def _has_image(spec: JobSpec) -> bool:
     return any(role.image for role in spec.roles.values())
+
+
+def _ports_of(me: GangMember, gang: AttemptGang, network: str) -> list[int]:
+    """Return the ports of a member; the master also gets that of the gang, in a shared network."""
+    ports = [port for numbers in me.ports.values() for port in numbers]
+    if me.node_rank == gang.master.node_rank and network != OWN_NETWORK:
+        ports.insert(0, gang.port)
+    return ports
+
+
+def _git_source(spec: JobSpec) -> protocol.GitSource | None:
+    source = spec.source
+    if not isinstance(source, GitSource):
+        return None
+    return protocol.GitSource(url=source.url, ref=source.ref)
+
+
+def _archive_source(spec: JobSpec) -> protocol.ArchiveSource | None:
+    source = spec.source
+    return (
+        protocol.ArchiveSource(sha256=source.digest) if isinstance(source, ArchiveSource) else None
+    )
 
 
 def _checkpoint_directory(spec: JobSpec, rules: Mapping[str, StorageRule]) -> str:

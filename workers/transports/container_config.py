@@ -112,16 +112,6 @@ def container_config(
     """
     settings = container.settings
     is_own = settings.user is ContainerUser.IMAGE
-    environment = {
-        **({} if is_own else _ACCOUNT),
-        **protocol.job_environment(
-            run,
-            protocol.CONTAINER_ROOT,
-            protocol.CONTAINER_BUNDLE,
-            protocol.CONTAINER_CHECKPOINTS,
-        ),
-    }
-    mounts, binds = _mounts(run, hello, view, rights)
     script = ["/bin/sh", f"{protocol.CONTAINER_ROOT}/{protocol.COMMAND_FILE}"]
     return engine.create_container_config(
         image=container.image,
@@ -130,33 +120,55 @@ def container_config(
         user=None if is_own else ":".join(map(str, job_user(hello, rights))),
         working_dir=settings.workdir
         or f"{protocol.CONTAINER_ROOT}/{protocol.WORK_DIR}/{run.workdir}".rstrip("/"),
-        environment=environment,
+        environment={**({} if is_own else _ACCOUNT), **_environment_of(run)},
         labels={**container.labels, RUN_LABEL: run.run_id},
-        host_config=engine.create_host_config(
-            mounts=mounts,
-            binds=binds,
-            network_mode=_network_mode(run),
-            restart_policy={"Name": "no"},
-            cap_drop=["ALL"],
-            cap_add=["IPC_LOCK"] if settings.rdma else None,
-            devices=[f"{INFINIBAND}:{INFINIBAND}:rw"] if settings.rdma else None,
-            ulimits=_ulimits(settings),
-            extra_hosts=dict(settings.extra_hosts) if run.network != OWN_NETWORK else None,
-            security_opt=["no-new-privileges"],
-            privileged=False,
-            init=True,
-            pids_limit=view.processes,
-            nano_cpus=int(run.cpus * 1e9) or None,
-            mem_limit=run.memory_bytes or None,
-            memswap_limit=run.memory_bytes or None,
-            shm_size=None
-            if settings.ipc is Ipc.HOST
-            else settings.shm or run.memory_bytes // SHM_SHARE or None,
-            ipc_mode=settings.ipc.value,
-            # Only the image's own user is mapped: other jobs run as the owner of their files.
-            userns_mode="host" if rights.remapped and not is_own else None,
-            device_requests=_gpu_request(container),
-        ),
+        host_config=_host_config(engine, run, container, hello, view, rights=rights),
+    )
+
+
+def _environment_of(run: RunSpec) -> dict[str, str]:
+    """Return the variables of the job, with the paths of its container."""
+    return protocol.job_environment(
+        run, protocol.CONTAINER_ROOT, protocol.CONTAINER_BUNDLE, protocol.CONTAINER_CHECKPOINTS
+    )
+
+
+def _host_config(
+    engine: docker.APIClient,
+    run: RunSpec,
+    container: Container,
+    hello: NodeHello,
+    view: ContainerView,
+    *,
+    rights: EngineRights,
+) -> Any:
+    """Return mounts, network, rights and limits of the container."""
+    settings = container.settings
+    is_own = settings.user is ContainerUser.IMAGE
+    mounts, binds = _mounts(run, hello, view, rights)
+    shm = settings.shm or run.memory_bytes // SHM_SHARE or None
+    return engine.create_host_config(
+        mounts=mounts,
+        binds=binds,
+        network_mode=_network_mode(run),
+        restart_policy={"Name": "no"},
+        cap_drop=["ALL"],
+        cap_add=["IPC_LOCK"] if settings.rdma else None,
+        devices=[f"{INFINIBAND}:{INFINIBAND}:rw"] if settings.rdma else None,
+        ulimits=_ulimits(settings),
+        extra_hosts=dict(settings.extra_hosts) if run.network != OWN_NETWORK else None,
+        security_opt=["no-new-privileges"],
+        privileged=False,
+        init=True,
+        pids_limit=view.processes,
+        nano_cpus=int(run.cpus * 1e9) or None,
+        mem_limit=run.memory_bytes or None,
+        memswap_limit=run.memory_bytes or None,
+        shm_size=None if settings.ipc is Ipc.HOST else shm,
+        ipc_mode=settings.ipc.value,
+        # Only the image's own user is mapped: other jobs run as the owner of their files.
+        userns_mode="host" if rights.remapped and not is_own else None,
+        device_requests=_gpu_request(container),
     )
 
 
