@@ -9,16 +9,17 @@ import math
 import os
 import time
 from datetime import timedelta
-from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence
 
 import torch
 from torch import distributed, nn
 
 from tessera.train import control, randomness
 from tessera.train.checkpoints import Saver
-from tessera.train.elastic import ResumeError, Turns
+from tessera.train.elastic import Turns
 from tessera.train.environment import device as device_of_process
 from tessera.train.environment import job
+from tessera.train.hybrid.layers import Layer, OwnLayers
 from tessera.train.hybrid.pipeline import Feed, Groups, Loss, Pipeline
 from tessera.train.hybrid.plans import (
     ParallelPlan,
@@ -28,27 +29,55 @@ from tessera.train.hybrid.plans import (
     plan_of_job,
 )
 from tessera.train.hybrid.profiling import Program, report_profile
-from tessera.train.hybrid.splitting import Split, split_layer
+from tessera.train.hybrid.splitting import Split
 from tessera.train.hybrid.state import (
-    State,
     collect,
     group_settings,
-    is_divided_like,
     merged,
-    optimizer_state,
-    part_of,
     share_out,
 )
-from tessera.train.hybrid.ties import Ties, gradient_of, layer_of
+from tessera.train.hybrid.ties import gradient_of
 from tessera.train.lending import exchange, keep_group
 from tessera.train.memory import keep_freed_memory
 from tessera.train.peers import Peers
 from tessera.train.reports import report
 
-Layer = Union[nn.Module, Callable[[], nn.Module]]
 PRECISIONS = ("", "bf16", "fp16")
 _BUCKET_BYTES = 25 << 20
 _FIRST_SCALE, _GROWTH_STEPS = 2.0**16, 2000
+
+
+class LossScale:
+    """Factor of the loss that prevents an underflow of gradients in ``fp16``.
+
+    Attributes:
+        is_used: whether losses are scaled.
+        factor: the factor; 1 if losses are not scaled.
+    """
+
+    def __init__(self, *, is_used: bool) -> None:
+        self.is_used = is_used
+        self.factor = _FIRST_SCALE if is_used else 1.0
+        self._since_skip = 0
+
+    def reduce(self) -> None:
+        """Halve the factor after a step with overflowing gradients."""
+        self.factor, self._since_skip = max(1.0, self.factor / 2.0), 0
+
+    def count_step(self) -> None:
+        """Double the factor after ``_GROWTH_STEPS`` steps without an overflow."""
+        self._since_skip += 1
+        if self.is_used and self._since_skip == _GROWTH_STEPS:
+            self.factor, self._since_skip = self.factor * 2.0, 0
+
+    def state(self) -> List[float]:
+        """Return factor and number of steps since an overflow, for a checkpoint."""
+        return [self.factor, self._since_skip]
+
+    def load(self, state: Sequence[float]) -> None:
+        """Load the values of a checkpoint, if losses are scaled."""
+        if self.is_used:
+            self.factor, self._since_skip = float(state[0]), int(state[1])
 
 
 class Hybrid(Turns):
@@ -138,28 +167,27 @@ class Hybrid(Turns):
         self.peers = Peers(self._device, timeout=timedelta(seconds=timeout))
         if self.peers.size > 1:
             keep_group(distributed.group.WORLD)
-        self.plan = plan or plan_of_job() or _replicas(len(layers), self.peers.size, batch)
-        if self.plan.processes != self.peers.size or self.plan.layers != len(layers):
-            raise PlanError(
-                f"the plan is for {self.plan.layers} layers on {self.plan.processes} devices; the"
-                f" job has {len(layers)} layers and {self.peers.size} processes"
-            )
+        self.plan = _fitting_plan(plan, len(layers), self.peers.size, batch)
         self.place = self.plan.place_of(self.peers.rank)
         self._stage = self.plan.stages[self.place.stage]
         self._groups = Groups(self.plan, self.place)
         self._seed, self._clip, self._feed = seed, clip, feed
-        self._dimensions: Dict[str, int] = {}
-        self._shapes: Dict[str, Tuple[int, ...]] = {}
-        self.layers = self._own_layers(layers, split or {})
-        self._tied = Ties(self.plan, self.place.stage, tied, self.layers, self._dimensions)
-        self._names = _named_parameters(self.layers)
-        self._parameters = [one for one in self._names if one.requires_grad]
+        self._own = OwnLayers(
+            layers,
+            split=split or {},
+            tied=tied,
+            plan=self.plan,
+            place=self.place,
+            groups=self._groups,
+            device=self._device,
+            seed=seed,
+        )
+        self.layers = self._own.modules
         # A stage of layers without parameters has an optimizer, too: an optimizer needs one.
-        own = self._parameters or [nn.Parameter(torch.zeros((), device=self._device))]
+        own = self._own.parameters or [nn.Parameter(torch.zeros((), device=self._device))]
         self.optimizer = optimizer(own)
         self.scheduler = scheduler(self.optimizer) if scheduler else None
-        self._scale = _FIRST_SCALE if precision == "fp16" else 1.0
-        self._scales, self._since_skip = precision == "fp16", 0
+        self._scale = LossScale(is_used=precision == "fp16")
         self._pipeline = Pipeline(
             self.plan,
             self.place,
@@ -172,30 +200,6 @@ class Hybrid(Turns):
         )
         self._saver = saver or Saver(leads=self.peers.rank == 0)
         self._resume()
-
-    # -- layers ----------------------------------------------------------------------------------
-
-    def _own_layers(self, layers: Sequence[Layer], split: Split) -> Dict[int, nn.Module]:
-        found: Dict[int, nn.Module] = {}
-        for number in range(self._stage.first, self._stage.last):
-            given = layers[number]
-            if not isinstance(given, nn.Module):
-                randomness.seed_all(self._seed, number)
-            layer = given if isinstance(given, nn.Module) else given()
-            for name, module in layer.named_modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                    raise PlanError(
-                        f"layer {number} contains BatchNorm ({name or 'itself'}), whose statistics"
-                        " depend on the plan: use GroupNorm or LayerNorm"
-                    )
-            shapes = {f"{number}.{name}": tuple(p.shape) for name, p in layer.named_parameters()}
-            divided = split_layer(
-                layer, split, self.place.tensor, self._stage.tensor, self._groups.tensor
-            )
-            self._shapes.update(shapes)
-            self._dimensions.update({f"{number}.{name}": dim for name, dim in divided.items()})
-            found[number] = layer.to(self._device)
-        return found
 
     # -- steps -----------------------------------------------------------------------------------
 
@@ -217,7 +221,9 @@ class Hybrid(Turns):
         for layer in self.layers.values():
             layer.train()
         self.optimizer.zero_grad(set_to_none=True)
-        part = self._pipeline.train(self.done, self._feed, seed=self._seed, scale=self._scale)
+        part = self._pipeline.train(
+            self.done, self._feed, seed=self._seed, scale=self._scale.factor
+        )
         met = time.perf_counter()
         self._exchange_gradients()
         sync = time.perf_counter() - met
@@ -257,7 +263,7 @@ class Hybrid(Turns):
 
     def _exchange_gradients(self) -> None:
         """Add up the gradients of all replicas and of tied parameters; missing ones are 0."""
-        gradients = [gradient_of(one) for one in self._parameters]
+        gradients = [gradient_of(one) for one in self._own.parameters]
         if self._groups.data is not None:
             for bucket in _buckets(gradients):
                 flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
@@ -266,40 +272,28 @@ class Hybrid(Turns):
                 for gradient in bucket:
                     gradient.copy_(flat[at : at + gradient.numel()].view_as(gradient))
                     at += gradient.numel()
-        self._tied.exchange_gradients(self._stage.devices)
-        if self._scale != 1.0:
+        self._own.ties.exchange_gradients(self._stage.devices)
+        if self._scale.factor != 1.0:
             for gradient in gradients:
-                gradient.div_(self._scale)
+                gradient.div_(self._scale.factor)
 
     def _own_square(self) -> float:
-        """Return this process's summand of the squared norm of the gradient.
-
-        Each entry of the gradient is counted in one process.
-        """
-        if not (self._clip or self._scales) or self.place.data:
-            return 0.0
-        total = 0.0
-        for parameter in self._parameters:
-            name = self._names[parameter]
-            if self._tied.is_copy(name) or (self.place.tensor and name not in self._dimensions):
-                continue
-            total += float(gradient_of(parameter).to(torch.float64).square().sum())
-        return total
+        """Return this process's summand of the squared norm, if clipping or scaling needs it."""
+        is_needed = (self._clip or self._scale.is_used) and not self.place.data
+        return self._own.square() if is_needed else 0.0
 
     def _update(self, norm: float) -> None:
         """Update the parameters; a step with overflowing scaled gradients is skipped."""
-        if self._scales and not math.isfinite(norm):
-            self._scale, self._since_skip = max(1.0, self._scale / 2.0), 0
+        if self._scale.is_used and not math.isfinite(norm):
+            self._scale.reduce()
             return
         if self._clip and norm > self._clip:
-            for parameter in self._parameters:
+            for parameter in self._own.parameters:
                 gradient_of(parameter).mul_(self._clip / (norm + 1e-6))
         self.optimizer.step()
         if self.scheduler is not None:
             self.scheduler.step()
-        self._since_skip += 1
-        if self._scales and self._since_skip == _GROWTH_STEPS:
-            self._scale, self._since_skip = self._scale * 2.0, 0
+        self._scale.count_step()
 
     # -- checkpoints -----------------------------------------------------------------------------
 
@@ -308,7 +302,7 @@ class Hybrid(Turns):
 
         The first process collects the whole state in its host memory and writes it.
         """
-        parts = collect(self._own_state(), self.plan, self.place)
+        parts = collect(self._own.state(self.optimizer), self.plan, self.place)
         if parts is None:
             return
         whole = merged(parts)
@@ -316,7 +310,7 @@ class Hybrid(Turns):
             step=self.done,
             groups=group_settings(self.optimizer),
             scheduler=None if self.scheduler is None else self.scheduler.state_dict(),
-            scale=[self._scale, self._since_skip],
+            scale=self._scale.state(),
             plan=self.plan.document(),
         )
         self._saver.save(self.done, whole)
@@ -326,12 +320,14 @@ class Hybrid(Turns):
 
         To be called by all processes. None in the others.
         """
-        parts = collect({**self._own_state(), "optimizer": {}}, self.plan, self.place)
+        parts = collect(
+            {**self._own.state(self.optimizer), "optimizer": {}}, self.plan, self.place
+        )
         if parts is None:
             return None
         whole = merged(parts)
         values: Dict[str, torch.Tensor] = {**whole["parameters"], **whole["buffers"]}
-        values.update({copy: values[first] for copy, first in self._tied.all_copies.items()})
+        values.update({copy: values[first] for copy, first in self._own.ties.all_copies.items()})
         return values
 
     def load_state_dict(self, values: Dict[str, torch.Tensor]) -> None:
@@ -340,23 +336,7 @@ class Hybrid(Turns):
         Raises:
             ResumeError: a parameter is missing or has another shape.
         """
-        self._load_values({"parameters": values, "buffers": values})
-
-    def _own_state(self) -> State:
-        """Return the state of this process, with the divided dimensions."""
-        buffers = {
-            f"{number}.{name}": value.detach().cpu()
-            for number, layer in self.layers.items()
-            for name, value in layer.state_dict().items()
-            if name not in dict(layer.named_parameters(remove_duplicate=False))
-        }
-        names = {one: name for one, name in self._names.items() if not self._tied.is_copy(name)}
-        return {
-            "parameters": {name: one.detach().cpu() for one, name in names.items()},
-            "buffers": buffers,
-            "optimizer": optimizer_state(self.optimizer, names),
-            "dimensions": self._dimensions,
-        }
+        self._own.load_values({"parameters": values, "buffers": values})
 
     def _resume(self) -> None:
         """Resume from the newest checkpoint of any node; one process of each node reads."""
@@ -369,72 +349,14 @@ class Hybrid(Turns):
         parts = None
         if self.peers.rank == owner and found is not None:
             places = [self.plan.place_of(rank) for rank in range(self.plan.processes)]
-            parts = [self._state_of(found[1], self.plan.stages[p.stage]) for p in places]
+            parts = [self._own.state_of(found[1], self.plan.stages[p.stage]) for p in places]
         state = share_out(parts, owner)
-        self._load_values(state)
-        self._load_optimizer(state)
-        self.done = int(state["step"])
-
-    def _state_of(self, whole: State, stage: Stage) -> State:
-        """Return the state of the layers of a stage, and what all stages have in common."""
-        first_of = self._tied.all_copies
-        wanted = {
-            name for name in whole["parameters"] if stage.first <= layer_of(name) < stage.last
-        }
-        for copy, first in first_of.items():
-            if stage.first <= layer_of(copy) < stage.last:
-                wanted.add(first)
-        return {
-            **whole,
-            "parameters": {name: whole["parameters"][name] for name in sorted(wanted)},
-            "optimizer": {
-                name: value for name, value in whole["optimizer"].items() if name in wanted
-            },
-            "buffers": {
-                name: value
-                for name, value in whole["buffers"].items()
-                if stage.first <= layer_of(name) < stage.last
-            },
-        }
-
-    def _load_values(self, state: State) -> None:
-        parts, part = self._stage.tensor, self.place.tensor
-        with torch.no_grad():
-            for parameter, name in self._names.items():
-                whole = state["parameters"].get(self._tied.first_of(name))
-                if whole is None or tuple(whole.shape) != self._shapes[name]:
-                    raise ResumeError(
-                        f"the parameter {name} of shape {list(self._shapes[name])} is missing or"
-                        " has another shape: the checkpoint belongs to another model"
-                    )
-                parameter.copy_(part_of(whole, self._dimensions.get(name), part, parts))
-            for number, layer in self.layers.items():
-                for name, buffer in layer.named_buffers():
-                    value = state["buffers"].get(f"{number}.{name}")
-                    if value is not None:
-                        buffer.copy_(value)
-
-    def _load_optimizer(self, state: State) -> None:
-        parts, part = self._stage.tensor, self.place.tensor
-        for parameter, name in self._names.items():
-            saved = state["optimizer"].get(self._tied.first_of(name))
-            if saved is None:
-                continue
-            shape, dimension = self._shapes[name], self._dimensions.get(name)
-            self.optimizer.state[parameter].update(
-                {
-                    key: part_of(value, dimension, part, parts).to(parameter.device).clone()
-                    if is_divided_like(value, shape)
-                    else value
-                    for key, value in saved.items()
-                }
-            )
-        for group, settings in zip(self.optimizer.param_groups, state["groups"]):
-            group.update(settings)
+        self._own.load_values(state)
+        self._own.load_optimizer(state, self.optimizer)
         if self.scheduler is not None and state["scheduler"] is not None:
             self.scheduler.load_state_dict(state["scheduler"])
-        if self._scales:
-            self._scale, self._since_skip = float(state["scale"][0]), int(state["scale"][1])
+        self._scale.load(state["scale"])
+        self.done = int(state["step"])
 
 
 def _profile(program: Program, device: torch.device, max_tensor: Optional[int]) -> NoReturn:
@@ -442,6 +364,23 @@ def _profile(program: Program, device: torch.device, max_tensor: Optional[int]) 
     if int(os.environ.get("RANK", "0")) == 0:
         report_profile(program, device=device, max_tensor=max_tensor)
     raise SystemExit(0)
+
+
+def _fitting_plan(
+    plan: Optional[ParallelPlan], layers: int, processes: int, batch: int
+) -> ParallelPlan:
+    """Return the given plan, that of the job, or replicas of the whole model.
+
+    Raises:
+        PlanError: the plan is for other numbers of layers or processes.
+    """
+    plan = plan or plan_of_job() or _replicas(layers, processes, batch)
+    if plan.processes != processes or plan.layers != layers:
+        raise PlanError(
+            f"the plan is for {plan.layers} layers on {plan.processes} devices; the"
+            f" job has {layers} layers and {processes} processes"
+        )
+    return plan
 
 
 def _replicas(layers: int, processes: int, batch: int) -> ParallelPlan:
@@ -452,15 +391,6 @@ def _replicas(layers: int, processes: int, batch: int) -> ParallelPlan:
         raise PlanError("without a plan, `batch` must be the number of samples of a step")
     stages = (Stage(0, layers, data=processes),)
     return ParallelPlan(stages, declared.get("micro_batches", 1), batch)
-
-
-def _named_parameters(layers: Dict[int, nn.Module]) -> Dict[nn.Parameter, str]:
-    """Return each parameter with its first name, in the order of the layers."""
-    found: Dict[nn.Parameter, str] = {}
-    for number, layer in layers.items():
-        for name, parameter in layer.named_parameters():
-            found.setdefault(parameter, f"{number}.{name}")
-    return found
 
 
 def _buckets(gradients: Sequence[torch.Tensor]) -> Iterator[List[torch.Tensor]]:
