@@ -1,52 +1,16 @@
-"""Shared parts of edits: the expected version, and plain checks of values."""
+"""Checks of values that several kinds of edits have in common."""
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
-
-from django.db import models
-from django.db.models import F
+from typing import Final
 
 from scheduling.core.messages import sentence
-from tenants.errors import FieldError, StaleEditError
-from tenants.services import Unchanged
+from tenants.errors import FieldError
 from tessera.messages import plain
 
 REASON_LENGTH: Final = 500
 MOST_LABELS: Final = 32
 _LABEL_KEY: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
-
-
-def given(**values: object) -> dict[str, Any]:
-    """Return the keyword arguments that the caller passed explicitly."""
-    return {key: value for key, value in values.items() if not isinstance(value, Unchanged)}
-
-
-def compare_and_set(
-    rows: "models.QuerySet[Any]",
-    *,
-    pk: int,
-    kind: str,
-    expected_version: int | None,
-    read_version: int,
-    values: Mapping[str, object],
-) -> None:
-    """Write ``values`` and the next version unless the row changed since it was read.
-
-    Args:
-        rows: all rows of the kind (scoped where the model demands it).
-        pk: primary key of the row.
-        kind: display name of the kind of row, for the error.
-        expected_version: version that the editor saw; None means ``read_version``.
-        read_version: the version just read.
-        values: the columns to write.
-
-    Raises:
-        StaleEditError: another edit changed the row; nothing is written.
-    """
-    seen = read_version if expected_version is None else expected_version
-    if not rows.filter(pk=pk, version=seen).update(**values, version=F("version") + 1):
-        raise StaleEditError.of(kind, expected_version)
 
 
 def reason_errors(reason: object, *, field: str = "reason") -> list[FieldError]:

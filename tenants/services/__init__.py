@@ -1,5 +1,6 @@
 """Services of ``tenants``: each function checks its caller, writes, and records the change."""
 
+from tenants.edits import UNCHANGED, Unchanged
 from tenants.services.announcements import (
     create_announcement,
     delete_announcement,
@@ -14,9 +15,7 @@ from tenants.services.inbox import (
     snooze,
 )
 from tenants.services.members import (
-    UNCHANGED,
     LastLeadError,
-    Unchanged,
     add_member,
     remove_member,
     update_member,

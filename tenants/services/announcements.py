@@ -5,15 +5,14 @@ from typing import Any, Final
 
 from django.core.cache import cache
 from django.db import transaction
-from django.db.models import F
 
-from tenants.audit import changed, record
-from tenants.errors import FieldError, InvalidError, NotFoundError, StaleEditError
+from tenants.audit import record
+from tenants.edits import given, require_version, update_row
+from tenants.errors import FieldError, InvalidError, NotFoundError
 from tenants.messages import sentence
 from tenants.models import Announcement, AnnouncementDismissal
 from tenants.models.announcements import LONGEST_TEXT, Severity
 from tenants.roles import Permission
-from tenants.services.members import UNCHANGED
 from tenants.viewers import Viewer
 from tessera.messages import plain
 
@@ -81,24 +80,26 @@ def update_announcement(
         StaleEditError: another user edited it since ``expected_version``.
     """
     viewer.require(Permission.ANNOUNCE, what=_WHAT)
-    given = {key: value for key, value in values.items() if value is not UNCHANGED}
-    if isinstance(given.get("text"), str):
-        given["text"] = given["text"].strip()
+    wanted = given(**values)
+    if isinstance(wanted.get("text"), str):
+        wanted["text"] = wanted["text"].strip()
     with transaction.atomic():
         row = _row(announcement_id)
-        if expected_version not in (None, row.version):
-            raise StaleEditError.of(KIND, expected_version)
+        require_version(row.version, expected_version, kind=KIND)
         there = {key: getattr(row, key) for key in ("text", "severity", "starts_at", "ends_at")}
-        InvalidError.raise_if(_faults({**there, **given}))
-        before, after = changed({key: there[key] for key in given}, given)
-        if not after:
-            return row
-        mine = Announcement.objects.filter(pk=row.pk, version=row.version)
-        if not mine.update(**after, version=F("version") + 1):
-            raise StaleEditError.of(KIND, expected_version)
-        row.refresh_from_db()
-        record(actor=viewer, action="announcement.update", obj=row, before=before, after=after)
-        _forget()
+        InvalidError.raise_if(_faults({**there, **wanted}))
+        has_changed = update_row(
+            Announcement.objects.all(),
+            row,
+            kind=KIND,
+            expected_version=expected_version,
+            read_version=row.version,
+            values=wanted,
+            viewer=viewer,
+            action="announcement.update",
+        )
+        if has_changed:
+            _forget()
     return row
 
 
@@ -114,8 +115,7 @@ def delete_announcement(
     """
     viewer.require(Permission.ANNOUNCE, what=_WHAT)
     row = _row(announcement_id)
-    if expected_version not in (None, row.version):
-        raise StaleEditError.of(KIND, expected_version)
+    require_version(row.version, expected_version, kind=KIND)
     before = {"text": row.text, "severity": row.severity}
     record(actor=viewer, action="announcement.delete", obj=row, before=before)
     row.delete()

@@ -5,7 +5,6 @@ out by mistake, and an admin can help a team whose lead has left.
 """
 
 from collections.abc import Mapping
-from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
@@ -13,6 +12,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from tenants.audit import changed, record
+from tenants.edits import UNCHANGED, Unchanged, compare_and_set
 from tenants.errors import (
     ConflictError,
     DuplicateError,
@@ -24,20 +24,10 @@ from tenants.errors import (
 from tenants.messages import sentence
 from tenants.models import Membership, Tenant, User
 from tenants.roles import Permission, Role
-from tenants.services._rows import compare_and_set
 from tenants.viewers import Viewer
 
 MOST_DEVICES: Final = 1_000_000
 EMPTY: Final[Mapping[str, object]] = MappingProxyType({})
-
-
-class Unchanged(Enum):
-    """The type of ``UNCHANGED``: an argument that leaves its field as it is."""
-
-    UNCHANGED = "unchanged"
-
-
-UNCHANGED: Final = Unchanged.UNCHANGED
 
 
 class LastLeadError(ConflictError):
@@ -145,7 +135,7 @@ def update_member(
         _keep_a_lead(viewer, membership)
     compare_and_set(
         Membership.objects.unscoped(),
-        membership,
+        pk=membership.pk,
         kind="member",
         expected_version=expected_version,
         read_version=membership.version,

@@ -9,11 +9,11 @@ from django.db import IntegrityError, transaction
 from django.db.models import Max
 
 from tenants.audit import changed, record
+from tenants.edits import compare_and_set
 from tenants.errors import ConflictError, DuplicateError, FieldError, InvalidError, NotFoundError
 from tenants.messages import sentence
 from tenants.models import Tenant, UidFloor
 from tenants.roles import Permission
-from tenants.services._rows import compare_and_set
 from tenants.viewers import Viewer
 
 NAME_PATTERN: Final = r"[a-z][a-z0-9-]{0,38}[a-z0-9]|[a-z]"
@@ -192,7 +192,7 @@ def _write(
     before, after = changed({key: getattr(tenant, key) for key in wanted}, wanted)
     compare_and_set(
         Tenant.objects.unscoped(),
-        tenant,
+        pk=tenant.pk,
         kind="tenant",
         expected_version=expected_version,
         read_version=tenant.version,

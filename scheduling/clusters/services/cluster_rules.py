@@ -12,7 +12,8 @@ from scheduling.clusters.services.topology import in_turn, require_places
 from scheduling.common.on_commit import request_round_on_commit
 from scheduling.core.messages import sentence
 from tenants.audit import record
-from tenants.errors import FieldError, InvalidError, StaleEditError
+from tenants.edits import require_version
+from tenants.errors import FieldError, InvalidError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 from tessera.hardware import ACTIONS, DEFAULT_ACTIONS
@@ -77,8 +78,7 @@ def set_condition_actions(
     InvalidError.raise_if(action_faults(actions))
     ClusterRules.objects.get_or_create(id=1, defaults={"version": 0})
     rules = ClusterRules.objects.select_for_update().get(id=1)
-    if expected_version not in (None, rules.version):
-        raise StaleEditError.of("cluster rules", expected_version)
+    require_version(rules.version, expected_version, kind="cluster rules")
     before = dict(rules.condition_actions)
     if before == dict(actions):
         return rules
@@ -119,8 +119,7 @@ def action_faults(actions: Mapping[str, str]) -> list[FieldError]:
 
 def _set(viewer: Viewer, level: str, now: datetime, expected_version: int | None) -> ClusterRules:
     rules = ClusterRules.objects.select_for_update().get(id=1)
-    if expected_version not in (None, rules.version):
-        raise StaleEditError.of("cluster rules", expected_version)
+    require_version(rules.version, expected_version, kind="cluster rules")
     if rules.least_isolation == level:
         return rules
     before = {"least_isolation": rules.least_isolation}

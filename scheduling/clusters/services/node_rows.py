@@ -7,14 +7,14 @@ from typing import Any, Final
 from django.db.models import QuerySet
 
 from scheduling.clusters.models import Node
-from scheduling.common.edits import compare_and_set
 from scheduling.common.on_commit import node_has_changed, request_round_on_commit
 from scheduling.core.messages import sentence
 from scheduling.enums import MemberStep, NodeState
 from scheduling.notices.services.outbox import put_node_state
 from scheduling.runs.models import Member
 from tenants.audit import Actor, changed, record
-from tenants.errors import ConflictError, NotFoundError, StaleEditError
+from tenants.edits import compare_and_set, require_version
+from tenants.errors import ConflictError, NotFoundError
 from tenants.models import Tenant
 from tenants.roles import Permission
 from tenants.viewers import Viewer
@@ -74,8 +74,7 @@ def write_node(
     before, after = changed({key: getattr(node, key) for key in values}, values)
     state, reason = _state_with(node, after)
     if not after and (state, reason) == (node.state, node.state_reason):
-        if expected_version not in (None, node.version):
-            raise StaleEditError.of(_KIND, expected_version)
+        require_version(node.version, expected_version, kind=_KIND)
         return
     columns = {**after, "state_reason": reason}
     if state != node.state:

@@ -13,7 +13,8 @@ from scheduling.common.on_commit import node_has_changed, request_round_on_commi
 from scheduling.core.values import Start
 from scheduling.jobs.models import Job
 from tenants.audit import record
-from tenants.errors import ConflictError, InvalidError, StaleEditError
+from tenants.edits import require_version
+from tenants.errors import ConflictError, InvalidError
 from tenants.viewers import Viewer
 from tessera.isolation import NONE
 
@@ -117,8 +118,7 @@ def reset_isolation(
     """
     node = node_to_edit(viewer, node_id)
     InvalidError.raise_if(reason_errors(reason))
-    if expected_version not in (None, node.version):
-        raise StaleEditError.of("node", expected_version)
+    require_version(node.version, expected_version, kind="node")
     # The lock prevents a concurrent round from adding a member.
     tenancy = (
         NodeTenancy.objects.unscoped().select_for_update().filter(node=node, reset_at=None).first()

@@ -7,19 +7,18 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from scheduling.clusters.models import PriorityClass
-from scheduling.common.edits import compare_and_set, given, text_errors
+from scheduling.common.edits import text_errors
 from scheduling.core.messages import sentence
-from tenants.audit import changed, record
+from tenants.audit import record
+from tenants.edits import UNCHANGED, Unchanged, given, require_version, update_row
 from tenants.errors import (
     ConflictError,
     DuplicateError,
     FieldError,
     InvalidError,
     NotFoundError,
-    StaleEditError,
 )
 from tenants.roles import Permission
-from tenants.services import UNCHANGED, Unchanged
 from tenants.viewers import Viewer
 from tessera.messages import plain
 
@@ -116,25 +115,18 @@ def update_priority_class(
             row = _row(priority_class_id, expected_version)
             if row.is_default and values.get("is_default") is False:
                 raise _needs_default(row)
-            before, after = changed({key: getattr(row, key) for key in values}, values)
-            if after:
-                _clear_default(after)
-                compare_and_set(
-                    PriorityClass.objects.all(),
-                    pk=row.pk,
-                    kind=KIND,
-                    expected_version=expected_version,
-                    read_version=row.version,
-                    values=after,
-                )
-                row.refresh_from_db()
-                record(
-                    actor=viewer,
-                    action="priority_class.update",
-                    obj=row,
-                    before=before,
-                    after=after,
-                )
+            if not row.is_default:
+                _clear_default(values)
+            update_row(
+                PriorityClass.objects.all(),
+                row,
+                kind=KIND,
+                expected_version=expected_version,
+                read_version=row.version,
+                values=values,
+                viewer=viewer,
+                action="priority_class.update",
+            )
     except IntegrityError:
         raise _conflict(str(values.get("name", "")), but=priority_class_id) from None
     return row
@@ -171,8 +163,7 @@ def _row(pk: int, expected_version: int | None) -> PriorityClass:
     row = PriorityClass.objects.filter(pk=pk).first()
     if row is None:
         raise NotFoundError(sentence("no-such-class"), field="id", value=pk)
-    if expected_version not in (None, row.version):
-        raise StaleEditError.of(KIND, expected_version)
+    require_version(row.version, expected_version, kind=KIND)
     return row
 
 

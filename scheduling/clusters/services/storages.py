@@ -9,23 +9,22 @@ from django.db.models import Q
 
 from scheduling.clusters.models import Node, Storage, VirtualCluster
 from scheduling.clusters.services.node_values import place_problem
-from scheduling.common.edits import compare_and_set, given, text_errors
+from scheduling.common.edits import text_errors
 from scheduling.common.on_commit import request_round_on_commit
 from scheduling.core.jobspec import Demand
 from scheduling.core.messages import sentence
 from scheduling.jobs.models import Job
-from tenants.audit import changed, record
+from tenants.audit import record
+from tenants.edits import UNCHANGED, Unchanged, given, require_version, update_row
 from tenants.errors import (
     ConflictError,
     DuplicateError,
     FieldError,
     InvalidError,
     NotFoundError,
-    StaleEditError,
 )
 from tenants.models import Tenant
 from tenants.roles import Permission
-from tenants.services import UNCHANGED, Unchanged
 from tenants.viewers import Viewer
 from tessera.isolation import is_within
 from tessera.storage import (
@@ -134,26 +133,19 @@ def update_storage(
     with transaction.atomic():
         row = _row(storage_id, expected_version)
         columns = _checked(values, row)
-        before, after = changed({key: getattr(row, key) for key in columns}, columns)
-        if not after:
-            return row
-        compare_and_set(
+        has_changed = update_row(
             Storage.objects.all(),
-            pk=row.pk,
+            row,
             kind=KIND,
             expected_version=expected_version,
             read_version=row.version,
-            values=after,
-        )
-        row.refresh_from_db()
-        record(
-            actor=viewer,
+            values=columns,
+            viewer=viewer,
             action="storage.update",
-            obj=row,
-            before=shown(before),
-            after=shown(after),
+            shown=shown,
         )
-        request_round_on_commit(KIND)
+        if has_changed:
+            request_round_on_commit(KIND)
     return row
 
 
@@ -189,8 +181,7 @@ def _row(pk: int, expected_version: int | None) -> Storage:
     row = Storage.objects.filter(pk=pk).first()
     if row is None:
         raise NotFoundError(sentence("storage-not-found"), field="id", value=pk)
-    if expected_version not in (None, row.version):
-        raise StaleEditError.of(KIND, expected_version)
+    require_version(row.version, expected_version, kind=KIND)
     return row
 
 

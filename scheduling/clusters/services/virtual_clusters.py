@@ -16,17 +16,16 @@ from scheduling.clusters.services.cluster_edits import (
 )
 from scheduling.clusters.services.shares import VcGuarantee, write_shares
 from scheduling.clusters.services.vc_values import CAPS
-from scheduling.common.edits import compare_and_set
 from scheduling.core.messages import sentence
 from scheduling.jobs.models import Job
 from tenants.audit import changed, record
+from tenants.edits import compare_and_set, require_version
 from tenants.errors import (
     ConflictError,
     DuplicateError,
     FieldError,
     InvalidError,
     NotFoundError,
-    StaleEditError,
 )
 from tenants.models import Membership, Tenant
 from tenants.roles import Permission
@@ -61,8 +60,7 @@ def require_editable(viewer: Viewer, edit: VcEdit, expected_version: int | None)
             value=vc.pk,
             remedy=sentence("create-under-another-name"),
         )
-    if expected_version not in (None, vc.version):
-        raise StaleEditError.of("virtual cluster", expected_version)
+    require_version(vc.version, expected_version, kind="virtual cluster")
 
 
 def write_virtual_clusters(

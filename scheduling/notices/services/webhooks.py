@@ -3,7 +3,7 @@
 import base64
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from django.db import transaction
 
-from scheduling.common.edits import compare_and_set, text_errors
+from scheduling.common.edits import text_errors
 from scheduling.core.messages import sentence
 from scheduling.core.notices import (
     BODY_VERSION,
@@ -25,7 +25,8 @@ from scheduling.core.notices import (
 from scheduling.notices.models import LONGEST_URL, Delivery, NotificationPreference, Webhook
 from scheduling.notices.services.addresses import Network, refusal
 from scheduling.secrets import seal
-from tenants.audit import changed, record
+from tenants.audit import record
+from tenants.edits import update_row
 from tenants.errors import (
     ConflictError,
     FieldError,
@@ -147,25 +148,17 @@ def update_hook(
         InvalidError.raise_if(_faults(values, hook.tenant_id, networks))
         if "events" in values:
             values["events"] = sorted(set(values["events"]))
-        before, after = changed({key: getattr(hook, key) for key in values}, values)
-        if not after:
-            return hook
-        compare_and_set(
+        update_row(
             Webhook.objects.unscoped(),
-            pk=hook.pk,
+            hook,
             kind=KIND,
             expected_version=expected_version,
             read_version=hook.version,
-            values=after,
-        )
-        hook.refresh_from_db()
-        record(
-            actor=viewer,
+            values=values,
+            viewer=viewer,
             action="webhook.update",
-            obj=hook,
-            before=_shown(before),
-            after=_shown(after),
             tenant=hook.tenant_id,
+            shown=_shown,
         )
     return hook
 
@@ -249,7 +242,7 @@ def _new_secret() -> str:
     return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
 
 
-def _shown(values: dict[str, object]) -> dict[str, object]:
+def _shown(values: Mapping[str, object]) -> dict[str, object]:
     return {key: origin(str(v)) if key == "url" else v for key, v in values.items()}
 
 

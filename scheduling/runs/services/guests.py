@@ -18,7 +18,7 @@ from scheduling.runs.models import Lease
 from scheduling.runs.services.gang_outcomes import tell_coordinators
 from scheduling.runs.services.stopping import preempt_job
 from tenants.audit import record
-from tenants.errors import StaleEditError
+from tenants.edits import require_version
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
@@ -53,8 +53,7 @@ def set_sharing(
     viewer.require(Permission.MANAGE_NODES, what="device sharing")
     ClusterRules.objects.get_or_create(id=1, defaults={"version": 0})
     rules = ClusterRules.objects.select_for_update().get(id=1)
-    if expected_version not in (None, rules.version):
-        raise StaleEditError.of("cluster rules", expected_version)
+    require_version(rules.version, expected_version, kind="cluster rules")
     if rules.sharing != enabled:
         rules.sharing, rules.version = enabled, rules.version + 1
         rules.save(update_fields=["sharing", "version"])

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from django.db import IntegrityError, transaction
 
-from scheduling.common.edits import compare_and_set, text_errors
+from scheduling.common.edits import text_errors
 from scheduling.core.lifecycle import JobEventKind, JobState
 from scheduling.core.messages import sentence
 from scheduling.core.watching.log_metrics import LogMetric, NumberPattern
@@ -25,7 +25,8 @@ from scheduling.jobs.services.lifecycle import Note, record_job_event, try_job_e
 from scheduling.runs.models import Attempt
 from scheduling.runs.services.exclusions import with_excluded
 from scheduling.watching.models import LogRule, LogRuleHit
-from tenants.audit import changed, record
+from tenants.audit import record
+from tenants.edits import update_row
 from tenants.errors import ConflictError, DuplicateError, FieldError, InvalidError, NotFoundError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
@@ -230,18 +231,16 @@ def update_log_rule(
     try:
         with transaction.atomic():
             row = _row(rule_id)
-            before, after = changed({key: getattr(row, key) for key in values}, values)
-            if after:
-                compare_and_set(
-                    LogRule.objects.all(),
-                    pk=row.pk,
-                    kind=KIND,
-                    expected_version=expected_version,
-                    read_version=row.version,
-                    values=after,
-                )
-                row.refresh_from_db()
-                record(actor=viewer, action="log_rule.update", obj=row, before=before, after=after)
+            update_row(
+                LogRule.objects.all(),
+                row,
+                kind=KIND,
+                expected_version=expected_version,
+                read_version=row.version,
+                values=values,
+                viewer=viewer,
+                action="log_rule.update",
+            )
     except IntegrityError:
         raise _taken(str(values.get("name", ""))) from None
     return row
