@@ -118,12 +118,21 @@ def changes_between(
     """Return the fields of both sides in order, each with old and new value."""
     return tuple(
         FieldChange(
-            name=name.replace("_", " "),
+            name=_column_words(name),
             before=value_words(before[name]) if name in before else None,
             after=value_words(after[name]) if name in after else None,
         )
         for name in dict.fromkeys([*before, *after])
     )
+
+
+def _column_words(column: str) -> str:
+    """Return a column in words, translated as its name or as the label of its form field."""
+    name = column.replace("_", " ")
+    for spelled in (name, name.capitalize()):
+        if spelled and (found := _(spelled)) != spelled:
+            return found
+    return name
 
 
 def value_words(value: object) -> str:

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from django.test import Client
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from portal.web.audit import changes_between, value_words
 from scheduling.clusters.models import PriorityClass
@@ -223,3 +223,15 @@ def test_values_of_the_audit_are_cut_and_never_guessed() -> None:
     assert value_words(0) == "0"
     assert value_words("2026-12-21T22:48:15.619357+00:00") == "2026-12-21 22:48:15 UTC"
     assert value_words("2026-99-21T22:48:15Z") == "2026-99-21T22:48:15Z"
+
+
+def test_columns_of_the_audit_have_the_words_of_the_catalogue_or_their_own() -> None:
+    changed = {"note": 1, "contact": 2, "a_b": 3}  # only the label "Contact" is in the catalogue
+
+    with translation.override("zh-hans"):
+        chinese = [change.name for change in changes_between({}, changed)]
+    with translation.override("en"):
+        english = [change.name for change in changes_between({}, changed)]
+
+    assert chinese == ["备注", "联系", "a b"]
+    assert english == ["note", "contact", "a b"]
