@@ -26,20 +26,21 @@ class CompiledQuery:
         self._build = build
         self._compiled: dict[str, _Compiled] = {}
 
-    def rows(self, key: int | str = 0) -> list[tuple[Any, ...]]:
-        """Return the current rows for this parameter."""
-        database = _database()
+    def rows(self, key: int | str = 0, using: str = DEFAULT_DB_ALIAS) -> list[tuple[Any, ...]]:
+        """Return the current rows for this parameter; ``using`` is a database alias."""
+        database = connections[using]
         sql, usual, _ = self._compiled_for(database)
         with database.cursor() as cursor:
             cursor.execute(sql, [key if is_key else value for value, is_key in usual])
             rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
 
-    def values(self, key: int | str = 0) -> list[tuple[Any, ...]]:
+    def values(self, key: int | str = 0, using: str = DEFAULT_DB_ALIAS) -> list[tuple[Any, ...]]:
         """Return the rows with Django's conversions: datetimes, JSON and booleans."""
-        database = _database()
+        # Looked up once: the connection proxy of Django resolves the connection at each use.
+        database = connections[using]
         _, _, columns = self._compiled_for(database)
-        rows = self.rows(key)
+        rows = self.rows(key, using)
         if not columns:
             return rows
         # Converters refer to the connection of their thread, so they are looked up in each call.
@@ -60,11 +61,6 @@ class CompiledQuery:
             found = sql, tuple((value, value in keys) for value in usual), columns
             self._compiled[database.vendor] = found
         return found
-
-
-def _database() -> BaseDatabaseWrapper:
-    # Looked up once: Django's connection proxy resolves the connection of the thread at each use.
-    return connections[DEFAULT_DB_ALIAS]
 
 
 def _converters(column: Any, database: BaseDatabaseWrapper) -> Sequence[_Convert]:

@@ -8,15 +8,31 @@ from django.db.models.fields.json import KT
 
 from scheduling.clusters.models import Node, Storage
 from scheduling.core.storages import StorageFacts, StorageRule
+from tenants.compiled_sql import CompiledQuery
 from tessera.storage import NOT_MOUNTED, is_nfs
 
 ENGINE: Final = "mounted-by-engine"
 """Cause code: the node has not mounted an export, but its container engine can mount it."""
 
+_COLUMNS: Final = (
+    "name",
+    "source",
+    "mount",
+    "writable",
+    "checkpoints",
+    "tenants",
+    "vcs",
+    "defaults",
+)
+# Each submit and each round reads the storages.
+_STORAGES: Final = CompiledQuery(lambda _: Storage.objects.order_by("name").values_list(*_COLUMNS))
+
 
 def storage_rules(using: str = "default") -> tuple[StorageRule, ...]:
     """Return the rules of all storages, by name, in one query."""
-    return tuple(map(rule_of, Storage.objects.using(using).order_by("name")))
+    return tuple(
+        rule_of(Storage.from_db(using, _COLUMNS, row)) for row in _STORAGES.values(using=using)
+    )
 
 
 def rule_of(row: Storage) -> StorageRule:

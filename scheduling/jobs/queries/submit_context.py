@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from django.db import DEFAULT_DB_ALIAS
 from django.db.models import CharField, Count, QuerySet, Value
 
 from scheduling.clusters.models import (
@@ -17,6 +18,7 @@ from scheduling.clusters.models import (
 )
 from scheduling.common.storages import storage_rules
 from scheduling.core.storages import StorageRule
+from tenants.compiled_sql import CompiledQuery
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
@@ -33,6 +35,40 @@ class NodeKind(NamedTuple):
 
 DEFAULT_PRIORITY: Final = 10
 _NO_NAME: Final = Value("", output_field=CharField())
+_CLUSTER_COLUMNS: Final = ("id", "name", "tenant_id")
+
+
+def _clusters() -> QuerySet[Any, Any]:
+    rows = VirtualCluster.objects.unscoped().filter(archived_at=None).order_by("name")
+    return rows.values_list(*_CLUSTER_COLUMNS)
+
+
+def _nodes() -> QuerySet[Any, Any]:
+    columns = (
+        "isolation_level",
+        "enforces_limits",
+        "plain_network",
+        "container_network",
+        "visible_paths",
+    )
+    nodes = Node.objects.filter(removed_at=None).order_by()
+    return nodes.values_list(*columns).distinct()
+
+
+def _priority_classes() -> QuerySet[Any, Any]:
+    classes = PriorityClass.objects.order_by("-value", "name")
+    return classes.values_list("name", "value", "is_default")
+
+
+def _limits(user_id: int) -> QuerySet[Any, Any]:
+    rows = VcLimit.objects.filter(membership__user_id=user_id).order_by()
+    return rows.values_list("membership__tenant_id", "virtual_cluster_id")
+
+
+def _quotas_and_pinned_cells() -> QuerySet[Any, Any]:
+    quotas = VcQuota.objects.order_by().values_list("virtual_cluster_id", _NO_NAME)
+    pins = PinnedCell.objects.order_by().values_list("virtual_cluster_id", "name")
+    return quotas.union(pins)
 
 
 def _devices_by_node() -> QuerySet[Any, Any]:
@@ -40,16 +76,26 @@ def _devices_by_node() -> QuerySet[Any, Any]:
     return rows.values("device_type", "node_id").annotate(on_node=Count("id"))  # type: ignore[no-any-return]
 
 
+def _first_node_with(devices: int) -> QuerySet[Any, Any]:
+    return _devices_by_node().filter(on_node__gte=devices).values_list("node_id")[:1]
+
+
+# Django takes longer to compile these queries than the database to execute them.
+_CLUSTERS: Final = CompiledQuery(lambda _: _clusters())
+_NODES: Final = CompiledQuery(lambda _: _nodes())
+_PRIORITY_CLASSES: Final = CompiledQuery(lambda _: _priority_classes())
+_LIMITS: Final = CompiledQuery(_limits)
+_QUOTAS_AND_PINNED_CELLS: Final = CompiledQuery(lambda _: _quotas_and_pinned_cells())
+_FIRST_NODE_WITH: Final = CompiledQuery(_first_node_with)
+
+
 def clusters_for(viewer: Viewer) -> dict[str, VirtualCluster]:
     """Return key, name and tenant of the virtual clusters that the viewer may see, by name."""
     tenants = viewer.tenant_ids(Permission.VIEW_JOBS)
     return {
-        cluster.name: cluster
-        for cluster in VirtualCluster.objects.unscoped()
-        .filter(archived_at=None)
-        .only("name", "tenant_id")
-        .order_by("name")
-        if tenants is None or cluster.tenant_id in tenants
+        row[1]: VirtualCluster.from_db(DEFAULT_DB_ALIAS, _CLUSTER_COLUMNS, row)
+        for row in _CLUSTERS.rows()
+        if tenants is None or row[2] in tenants
     }
 
 
@@ -102,28 +148,19 @@ class LargestNodes(Mapping[str, int]):
 
 
 def _is_on_a_node(devices: int, device_type: str) -> bool:
-    nodes = _devices_by_node().filter(on_node__gte=devices)
-    if device_type:
-        nodes = nodes.filter(device_type=device_type)
+    if not device_type:
+        return bool(_FIRST_NODE_WITH.rows(devices))
+    nodes = _devices_by_node().filter(on_node__gte=devices, device_type=device_type)
     return bool(nodes.values_list("node_id")[:1])
 
 
 def kinds_of_nodes() -> tuple[NodeKind, ...]:
-    nodes = Node.objects.filter(removed_at=None).order_by()
-    columns = (
-        "isolation_level",
-        "enforces_limits",
-        "plain_network",
-        "container_network",
-        "visible_paths",
-    )
-    return tuple(NodeKind(*row) for row in nodes.values_list(*columns).distinct())
+    return tuple(NodeKind(*row) for row in _NODES.values())
 
 
 def priority_values() -> tuple[dict[str, int], str]:
     """Return the value of each priority class by name, and the name of the default or empty."""
-    classes = PriorityClass.objects.order_by("-value", "name")
-    rows = list(classes.values_list("name", "value", "is_default"))
+    rows = _PRIORITY_CLASSES.values()
     default = next((name for name, _, is_default in rows if is_default), "")
     return {name: value for name, value, _ in rows}, default
 
@@ -131,17 +168,14 @@ def priority_values() -> tuple[dict[str, int], str]:
 def limits_of(user_id: int) -> Mapping[int, frozenset[int]]:
     """Return the virtual clusters to which a user is limited, by tenant ID."""
     limits: dict[int, set[int]] = {}
-    rows = VcLimit.objects.filter(membership__user_id=user_id).order_by()
-    for tenant_id, vc_id in rows.values_list("membership__tenant_id", "virtual_cluster_id"):
+    for tenant_id, vc_id in _LIMITS.rows(user_id):
         limits.setdefault(tenant_id, set()).add(vc_id)
     return {tenant: frozenset(ids) for tenant, ids in limits.items()}
 
 
 def promises() -> tuple[frozenset[int], dict[int, tuple[str, ...]]]:
     """Return the virtual clusters with quota, and pinned cells by virtual cluster."""
-    quotas = VcQuota.objects.order_by().values_list("virtual_cluster_id", _NO_NAME)
-    pins = PinnedCell.objects.order_by().values_list("virtual_cluster_id", "name")
-    rows = list(quotas.union(pins))
+    rows = _QUOTAS_AND_PINNED_CELLS.rows()
     pinned: dict[int, list[str]] = {}
     for vc_id, name in sorted(row for row in rows if row[1]):
         pinned.setdefault(vc_id, []).append(name)
