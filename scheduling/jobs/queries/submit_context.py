@@ -77,7 +77,9 @@ def _devices_by_node() -> QuerySet[Any, Any]:
 
 
 def _first_node_with(devices: int) -> QuerySet[Any, Any]:
-    return _devices_by_node().filter(on_node__gte=devices).values_list("node_id")[:1]
+    # A plain number would be compared with the range of the column when the query is compiled.
+    nodes = _devices_by_node().filter(on_node__gte=Value(devices))
+    return nodes.values_list("node_id")[:1]
 
 
 # Django takes longer to compile these queries than the database to execute them.
