@@ -24,6 +24,7 @@ MODULES = (
     "policies",
     "isolation",
     "hybrid",
+    "guests",
 )
 
 

@@ -4,28 +4,24 @@ They are decided after all other jobs. This pass reads the cell engine and chang
 so every decision about jobs with own devices is the same with and without guests.
 """
 
-import heapq
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 from scheduling.core.messages import message
 from scheduling.core.reasons import Reason
 from scheduling.core.round.fairness import in_turn, tenant_weights
-from scheduling.core.round.node_tenancy import Nodes
 from scheduling.core.round.state import RoundState
 from scheduling.core.sharing.hosts import (
-    MOST_GUESTS,
     GuestNeed,
     GuestRequest,
     Host,
     Refusal,
     SharingMode,
     consents,
-    rank,
-    refusal,
 )
+from scheduling.core.sharing.seats import Group, Seats
 from scheduling.core.values import (
     GuestStart,
     HeldGuest,
@@ -117,28 +113,14 @@ def _may_hold(deciding: RoundState, guest: HeldGuest) -> bool:
     return left is None or left >= 1
 
 
-@dataclass(slots=True)
-class _Group:
-    """Devices for guests of equal requests apart from memory.
-
-    Attributes:
-        hosts: possible hosts by address, if their memory suffices.
-        counts: number of the other devices by cause.
-    """
-
-    hosts: dict[str, Host] = field(default_factory=dict)
-    counts: Counter[Refusal] = field(default_factory=Counter)
-
-
 class _Placing:
     """Placement of waiting jobs as guests, by the turns of their tenants."""
 
     def __init__(self, deciding: RoundState) -> None:
         self._deciding = deciding
-        self._groups: dict[Hashable, _Group] = {}
-        self._heaps: dict[Hashable, list[tuple[tuple[float, int, float, str], Host]]] = {}
+        self._seats = Seats(deciding.snapshot.hosts, deciding.tenancies.owners)
+        self._groups: dict[Hashable, Group] = {}
         self._failed: dict[Hashable, Reason] = {}
-        self._changed: dict[str, Host] = {}
         self.starts: list[GuestStart] = []
         self.reasons: dict[int, Reason] = {}
 
@@ -183,61 +165,14 @@ class _Placing:
             return 0
         group = self._groups.get(alike)
         if group is None:
-            group = self._groups[alike] = self._group(request, nodes)
-        host = self._best(key, request, group)
+            group = self._groups[alike] = self._seats.group(request, nodes)
+        host = self._seats.best(key, request, group)
         if host is None:
-            reason = _refused(group, deciding.reasons[job.id])
+            reason = _refused(self._seats.refusals(group), deciding.reasons[job.id])
             self.reasons[job.id] = self._failed[key] = reason
             return 0
         self._start(job, request, host)
         return 1
-
-    def _group(self, request: GuestRequest, nodes: Nodes) -> _Group:
-        group, least = _Group(), replace(request, floor=1, wants=1)
-        for host in self._hosts_now():
-            found = self._refusal(least, host, nodes)
-            if found is None:
-                group.hosts[host.address] = host
-            else:
-                group.counts[found] += 1
-        return group
-
-    def _hosts_now(self) -> Iterator[Host]:
-        """Yield all devices with the guests that the round has placed so far."""
-        for host in self._deciding.snapshot.hosts:
-            yield self._changed.get(host.address, host)
-
-    def _best(self, key: Hashable, request: GuestRequest, group: _Group) -> Host | None:
-        """Take the best host of equal requests; hosts that changed are ranked again."""
-        heap = self._heaps.get(key)
-        if heap is None:
-            heap = self._heaps[key] = [
-                (rank(request, host), host)
-                for host in group.hosts.values()
-                if host.memory_free >= request.floor
-            ]
-            heapq.heapify(heap)
-        while heap:
-            _, host = heap[0]
-            now = group.hosts.get(host.address)
-            if now is host:
-                return host
-            if now is not None and now.memory_free >= request.floor:
-                heapq.heapreplace(heap, (rank(request, now), now))
-            else:
-                heapq.heappop(heap)
-        return None
-
-    def _refusal(self, request: GuestRequest, host: Host, nodes: Nodes) -> Refusal | None:
-        found = refusal(request, host)
-        if found is not None:
-            return found
-        if nodes is not None and host.node not in nodes:
-            return Refusal.NODE
-        owners = self._deciding.tenancies.owners
-        # On such a node all jobs must be of one tenant, and a guest must not set the tenancy.
-        is_apart = host.node not in owners or owners[host.node] == request.tenant
-        return None if is_apart else Refusal.TENANT
 
     def _start(self, job: QueuedJob, request: GuestRequest, host: Host) -> None:
         (member,) = job.demand.members
@@ -263,25 +198,11 @@ class _Placing:
             )
         )
         self._deciding.ports.take(job.demand)
-        now = self._changed[host.address] = replace(
-            host,
-            slots=tuple(sorted((*host.slots, host.free_slot))),
-            memory_free=host.memory_free - most,
-        )
-        is_full = len(now.slots) >= min(now.most_guests, MOST_GUESTS)
-        for group in self._groups.values():
-            if host.address not in group.hosts:
-                continue
-            if is_full:
-                del group.hosts[host.address]
-                group.counts[Refusal.FULL] += 1
-            else:
-                group.hosts[host.address] = now
+        self._seats.take(host, most)
 
 
-def _refused(group: _Group, idle: Reason) -> Reason:
-    """Return the reason of a job for which no device in use has enough memory."""
-    counts = group.counts + Counter({Refusal.MEMORY: len(group.hosts)})
+def _refused(counts: Counter[Refusal], idle: Reason) -> Reason:
+    """Return the reason of a job without a host, from the number of devices by cause."""
     causes = tuple(
         message(f"guest-refused-{cause.value}", n=counts[cause])
         for cause in Refusal

@@ -6,7 +6,7 @@ charged nothing, so these rules never concern guaranteed jobs or the cell engine
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -234,7 +234,11 @@ def consents(consent: Consent, holder_tenant: int, guest_tenant: int) -> bool:
 
 def refusal(guest: GuestRequest, host: Host) -> Refusal | None:
     """Return the first rule by which a device cannot be the guest's host, or None."""
-    # A round asks this for each device and group of guests; a table of rules takes 5 times longer.
+    return refusal_by_rules(guest, host) or refusal_now(host, guest.floor)
+
+
+def refusal_by_rules(guest: GuestRequest, host: Host) -> Refusal | None:
+    """Return the first rule by which a device admits no guest like this one at any time."""
     found: Refusal | None = None
     if guest.types and host.type not in guest.types:
         found = Refusal.TYPE
@@ -246,13 +250,19 @@ def refusal(guest: GuestRequest, host: Host) -> Refusal | None:
         found = Refusal.TENANT
     elif guest.application in host.excluded:
         found = Refusal.EXCLUDED
-    elif len(host.slots) >= min(host.most_guests, MOST_GUESTS):
+    return found
+
+
+def refusal_now(host: Host, floor: int) -> Refusal | None:
+    """Return the first reason for which a device admits no guest of ``floor`` bytes now."""
+    found: Refusal | None = None
+    if len(host.slots) >= min(host.most_guests, MOST_GUESTS):
         found = Refusal.FULL
     elif host.steady_seconds < _STEADY_SECONDS or host.steps < _STEADY_STEPS:
         found = Refusal.UNSTEADY
     elif host.account_empty:
         found = Refusal.ACCOUNT
-    elif host.memory_free < guest.floor:
+    elif host.memory_free < floor:
         found = Refusal.MEMORY
     return found
 
@@ -262,16 +272,16 @@ def _may_meet(host: Host) -> bool:
     return host.isolation in _APART and host.mode not in _WITHIN_A_TENANT
 
 
-def best_host(guest: GuestRequest, hosts: Iterable[Host]) -> Host | None:
-    """Return the host with the highest expected pace, which is reduced if memory is short.
-
-    Ties are decided by fewer guests, then by the time that the holder still runs, then by address.
-    """
-    possible = [host for host in hosts if refusal(guest, host) is None]
-    return min(possible, key=lambda host: rank(guest, host), default=None)
-
-
 def rank(guest: GuestRequest, host: Host) -> tuple[float, int, float, str]:
-    """Return the sort key of a possible host: the best one is the lowest."""
+    """Return the sort key of a possible host: the best one is the lowest.
+
+    The highest expected pace is best; it is reduced if memory is short. Ties are decided by fewer
+    guests, then by the time that the holder still runs, then by address.
+    """
     score = host.pace * min(1.0, host.memory_free / guest.wants)
     return -score, len(host.slots), -host.seconds_left, host.address
+
+
+def rank_with_memory(host: Host) -> tuple[float, int, float, str]:
+    """Return the rank of a host for a guest that has enough memory there: no rank is better."""
+    return -host.pace, len(host.slots), -host.seconds_left, host.address
