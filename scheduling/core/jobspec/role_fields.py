@@ -50,6 +50,9 @@ _RESERVED: Final = frozenset(
         "NVIDIA_VISIBLE_DEVICES",
     }
 )
+_RESERVED_PREFIXES: Final = ("TESSERA_", "CUDA_MPS_", "NVIDIA_GPU_MEMORY_")
+"""A job with such a variable could raise its own limits on a shared device."""
+
 _PORT_LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 _TYPE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,62}")
 _IMAGE: Final = re.compile(
@@ -175,7 +178,7 @@ def _env(value: object, place: DocumentPlace) -> Mapping[str, str]:
 
 def _variable(name: str) -> None:
     read_matching(name, ENV_NAME, sentence("write-variable-name"))
-    if name.startswith("TESSERA_") or name in _RESERVED:
+    if name.startswith(_RESERVED_PREFIXES) or name in _RESERVED:
         raise RefusalError(
             sentence("set-by-scheduler", name=name),
             sentence("choose-another-name"),

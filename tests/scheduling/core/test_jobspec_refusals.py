@@ -134,6 +134,8 @@ REFUSED = [
     (f"{ROLE}.env", {"TESSERA_X": "b"}, "reserved-name", "another name"),
     (f"{ROLE}.env", {"MASTER_ADDR": "b"}, "reserved-name", "another name"),
     (f"{ROLE}.env", {"CUDA_VISIBLE_DEVICES": "b"}, "reserved-name", "another name"),
+    (f"{ROLE}.env", {"CUDA_MPS_PIPE_DIRECTORY": "b"}, "reserved-name", "another name"),
+    (f"{ROLE}.env", {"NVIDIA_GPU_MEMORY_LIMIT": "b"}, "reserved-name", "another name"),
     (f"{ROLE}.env", {"A": 3}, "wrong-type", "quotes"),
     (f"{ROLE}.env", {"A": True}, "wrong-type", "quotes"),
     (f"{ROLE}.env", {"A": None}, "wrong-type", "quotes"),
