@@ -15,6 +15,7 @@ from scheduling.core.policies import make_policy
 from scheduling.core.policies.base import TimeLimit
 from scheduling.core.round.policy_answers import MakePolicy
 from scheduling.core.simulation import SimulatedCluster, SimulationSettings
+from scheduling.core.simulation.guests import rules_of
 from scheduling.core.values import ClusterSnapshot, QueuedJob
 
 LEVELS: Final = (0.1, 0.5, 0.9)
@@ -95,6 +96,8 @@ def try_futures(
 ) -> Futures:
     """Simulate the live policies forward several times.
 
+    A job that becomes a guest has started.
+
     Args:
         snapshot: initial state of all futures.
         times: run times of jobs.
@@ -112,13 +115,16 @@ def try_futures(
     targets = set(wanted) if wanted is not None else {job.id for job in snapshot.queued}
     drawn = _drawn(jobs, times, pasts, futures, seed)
     waits: dict[int, list[float]] = {job_id: [] for job_id in targets}
+    guests = rules_of(snapshot)
     tried = 0
     for future in range(futures):
 
         def left(job_id: int, future: int = future) -> float:
             return float(drawn(job_id)[future])
 
-        world = SimulatedCluster(snapshot, left, settings=settings, limit=limit, make=make)
+        world = SimulatedCluster(
+            snapshot, left, settings=settings, limit=limit, make=make, guests=guests
+        )
         is_whole = _walk(world, targets, go_on)
         if not is_whole and tried:
             break
@@ -140,6 +146,7 @@ def _walk(world: SimulatedCluster, targets: set[int], go_on: Callable[[], bool])
     while True:
         result = world.decide()
         missing.difference_update(start.job_id for start in result.starts)
+        missing.difference_update(guest.job_id for guest in result.guests)
         missing.difference_update(refused.job_id for refused in result.rejections)
         if not missing:
             return True

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 from tessera.isolation import CONTAINER, NAMESPACE, USER
 
 MOST_GUESTS: Final = 3
-_STEADY_SECONDS: Final = 60.0
-_STEADY_STEPS: Final = 50
+STEADY_SECONDS: Final = 60.0
+STEADY_STEPS: Final = 50
 
 
 class Consent(StrEnum):
@@ -258,7 +258,7 @@ def refusal_now(host: Host, floor: int) -> Refusal | None:
     found: Refusal | None = None
     if len(host.slots) >= min(host.most_guests, MOST_GUESTS):
         found = Refusal.FULL
-    elif host.steady_seconds < _STEADY_SECONDS or host.steps < _STEADY_STEPS:
+    elif host.steady_seconds < STEADY_SECONDS or host.steps < STEADY_STEPS:
         found = Refusal.UNSTEADY
     elif host.account_empty:
         found = Refusal.ACCOUNT

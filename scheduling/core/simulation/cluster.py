@@ -24,6 +24,7 @@ from scheduling.core.simulation.events import (
     changed_vcs,
     with_owners,
 )
+from scheduling.core.simulation.guests import GuestRules, SimulatedGuests
 from scheduling.core.simulation.held_devices import (
     jobs_off,
     jobs_on,
@@ -37,6 +38,7 @@ from scheduling.core.simulation.results import SimulationRecord
 from scheduling.core.simulation.speedup import Speedup, proportional
 from scheduling.core.values import (
     ClusterSnapshot,
+    HeldGuest,
     HoldingJob,
     JobFacts,
     QueuedJob,
@@ -90,6 +92,7 @@ class SimulatedCluster:
             report no speeds.
         limit: limits the time of each policy.
         make: builds a policy from its name and parameters.
+        guests: guests and the devices that admit them; None: no job is a guest.
     """
 
     def __init__(
@@ -105,9 +108,9 @@ class SimulatedCluster:
         steps: Callable[[int], float] | None = None,
         limit: TimeLimit = nullcontext,
         make: MakePolicy = make_policy,
+        guests: GuestRules | None = None,
     ) -> None:
         # Ports are not counted: jobs return them at their end, and they rarely run out.
-        # Guests are not simulated: they change no decision about other jobs.
         self._base = replace(snapshot, ports_left=None, hosts=(), guests=(), guest_needs={})
         self._settings = settings or SimulationSettings()
         self._limit, self._make = limit, make
@@ -128,6 +131,10 @@ class SimulatedCluster:
             overhead=overhead,
             steps=steps,
         )
+        self._guests: SimulatedGuests | None = None
+        if guests is not None:
+            self._guests = SimulatedGuests(self._jobs, self._clock, guests)
+            self._guests.refresh()
         self._watch_policies()
 
     @property
@@ -141,6 +148,11 @@ class SimulatedCluster:
         return self._jobs.waiting
 
     @property
+    def guests(self) -> dict[int, HeldGuest]:
+        """The running guests by job ID."""
+        return self._jobs.guests
+
+    @property
     def holding(self) -> dict[int, HoldingJob]:
         """The jobs with devices by ID."""
         return self._jobs.holding
@@ -152,8 +164,11 @@ class SimulatedCluster:
 
     @property
     def is_settled(self) -> bool:
-        """Whether a decision would change nothing: no job waits, and no policy resizes jobs."""
-        return not self.waiting and not (self._ticks and self.holding)
+        """Whether a decision would change nothing.
+
+        No job waits or is a guest, and no policy resizes jobs.
+        """
+        return not self._jobs.guests and not self.waiting and not (self._ticks and self.holding)
 
     @property
     def engine(self) -> CellEngine:
@@ -178,7 +193,7 @@ class SimulatedCluster:
         """Return the snapshot for a round now."""
         jobs = self._jobs
         jobs.observe()
-        return replace(
+        snapshot = replace(
             self._base,
             now=self.now,
             round_number=self._round,
@@ -188,6 +203,7 @@ class SimulatedCluster:
             holding=tuple(jobs.holding.values()),
             known=jobs.known if self._ticks else {},
         )
+        return snapshot if self._guests is None else self._guests.snapshot(snapshot)
 
     def decide(self) -> RoundResult:
         """Decide one round, and apply it at once."""
@@ -208,7 +224,7 @@ class SimulatedCluster:
         self.record.faults += result.fallbacks
         for start in result.starts:
             self._own_nodes(start)
-        self._jobs.apply(result)
+        self._apply(result)
         for vc_id, state in result.policy_states.items():
             if state is self._vcs[vc_id].policy_state:
                 continue
@@ -216,6 +232,15 @@ class SimulatedCluster:
         if result.wake is not None:
             self._clock.add(result.wake, EventKind.WAKE)
         return result
+
+    def _apply(self, result: RoundResult) -> None:
+        if self._guests is None:
+            self._jobs.apply(result)
+            return
+        self._jobs.apply(result, self._guests.delay)
+        self._guests.apply(result)
+        if result.promotions:  # the engine gets the devices of the former guests
+            self._jobs.restore_engine(self.snapshot())
 
     def next_time(self) -> float | None:
         """Return the time of the next decision, or None after the last event or the horizon."""
@@ -247,6 +272,8 @@ class SimulatedCluster:
                 jobs.leave(event.number)
             elif event.kind is EventKind.EXTERNAL:
                 self._change(self._external[event.number])
+            if self._guests is not None:
+                self._guests.refresh()
         clock.now = max(clock.now, to)
         while self._arrivals and self._arrivals[-1][0].submitted <= clock.now:
             jobs.enqueue(*self._arrivals.pop())
@@ -301,6 +328,9 @@ class SimulatedCluster:
             usable = nodes_like(engine, event.node, nodes)
             for job_id in jobs_on(engine, self.holding.values(), event.node, event.device):
                 self._jobs.interrupt(job_id, event.node, usable)
+            for guest in list(self._jobs.guests.values()):
+                if guest.node == event.node and event.device in (None, guest.index):
+                    self._jobs.interrupt(guest.job.id, event.node, usable)
 
     def _change_cluster(self, event: ClusterChange) -> None:
         before = self._base

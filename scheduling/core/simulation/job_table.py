@@ -20,6 +20,9 @@ from scheduling.core.simulation.results import SimulationRecord
 from scheduling.core.simulation.speedup import HeldShape, Speedup, proportional
 from scheduling.core.values import (
     ClusterSnapshot,
+    GuestStart,
+    HeldGuest,
+    HeldLeaf,
     HoldingJob,
     JobFacts,
     QueuedJob,
@@ -31,6 +34,13 @@ from tessera.reasons import ReasonCode
 
 Remaining = Callable[[int], float]
 """Remaining seconds of a job at its requested size; called once, when it first holds devices."""
+
+_NO_DEVICES: Final = HeldShape(types=(), nodes=0, devices=0)
+
+
+def _no_delay(addresses: set[str]) -> float:
+    return 0.0
+
 
 RETRY_SECONDS: Final = 1.0
 """Time before a job is tried again after a node failure."""
@@ -50,6 +60,8 @@ class JobTable:
 
     Attributes:
         waiting, holding: the live jobs by ID.
+        guests: the running guests by job ID; they hold no devices.
+        leaves_at: time at which a guest with notice leaves.
         known: facts of jobs.
         observes: whether facts are updated, since a policy reads them.
         devices: number of held devices.
@@ -69,6 +81,8 @@ class JobTable:
     ) -> None:
         self.waiting: dict[int, QueuedJob] = {}
         self.holding = {job.id: job for job in snapshot.holding}
+        self.guests: dict[int, HeldGuest] = {}
+        self.leaves_at: dict[int, float] = {}
         self.known: dict[int, JobFacts] = dict(snapshot.known)
         self.record = SimulationRecord()
         self.observes = False
@@ -120,7 +134,58 @@ class JobTable:
     def is_current(self, job_id: int, version: int) -> bool:
         """Return whether a job still holds the devices for which an event was made."""
         job = self._progress.get(job_id)
-        return job is not None and job.version == version and job_id in self.holding
+        return job is not None and job.version == version and self._runs(job_id)
+
+    def began(self, job_id: int) -> float:
+        """Return the start of the progress of a running job."""
+        return self._progress[job_id].began
+
+    def set_pace(self, job_id: int, pace: float) -> None:
+        """Let a running job make progress at a part of its full speed, unless it is leaving."""
+        progress = self._progress.get(job_id)
+        if progress is None or not progress.full or not self._runs(job_id):
+            return
+        if progress.set_pace(self._clock.now, pace):
+            self._await_end(progress)
+
+    def take_over_guest(self, guest: HeldGuest, grace: float) -> None:
+        """Add a guest that runs at the start."""
+        self.guests[guest.job.id] = guest
+        self._take_over(guest.job, grace)
+
+    def start_guest(self, start: GuestStart, device_type: str) -> int:
+        """Start a waiting job as a guest at its full speed; return its ID."""
+        job = self.waiting.pop(start.job_id)
+        (leaf,) = start.member.leaves
+        (index,) = start.member.device_indices
+        self.guests[job.id] = HeldGuest(
+            job=self._held(job, start.member.leaves),
+            address=leaf.address,
+            node=start.member.node,
+            index=index,
+            slot=start.slot,
+            holder=start.holder,
+        )
+        shape = HeldShape(types=(device_type,), nodes=1, devices=1)
+        self._begin(job, self._speedup(job, self._asked[job.id], shape))
+        return job.id
+
+    def notify_guest(self, job_id: int, grace: float) -> None:
+        """Notify a guest to leave."""
+        guest = self.guests.get(job_id)
+        if guest is not None and not guest.job.leaving:
+            self.record.preemptions[job_id] += 1
+            self.guests[job_id] = replace(guest, job=replace(guest.job, leaving=True))
+            self._stop(self._progress[job_id], grace)
+
+    def promote(self, job_id: int) -> None:
+        """Let a guest hold its device; the engine has to be restored afterwards."""
+        guest = self.guests.pop(job_id)
+        now = self._clock.now
+        self._count_guest(guest)
+        self.holding[job_id] = replace(guest.job, since=now)
+        self.devices += guest.job.devices
+        self.set_pace(job_id, 1.0)
 
     def prepare_engine(self) -> bool:
         """Set the engine to the state that a live round would restore.
@@ -146,13 +211,18 @@ class JobTable:
     def observe(self) -> None:
         """Update the facts of running jobs if a policy reads them."""
         if self.observes:
-            for job_id in self.holding:
+            for job_id in (*self.holding, *self.guests):
                 self._observe(job_id)
 
-    def apply(self, result: RoundResult) -> None:
-        """Apply the decision of a round."""
+    def apply(self, result: RoundResult, delay: Callable[[set[str]], float] = _no_delay) -> None:
+        """Apply the decision of a round, apart from guests.
+
+        Args:
+            result: the decision.
+            delay: seconds until the guests of some devices, by address, have left.
+        """
         for start in result.starts:
-            self._start(start)
+            self._start(start, delay)
         for rejection in result.rejections:
             self.waiting.pop(rejection.job_id, None)
             self.record.rejections[rejection.job_id] = rejection.reason
@@ -191,7 +261,9 @@ class JobTable:
             usable: nodes that accept work in the chains of the failed node.
         """
         self.record.failures[job_id] += 1
-        progress, nodes = self._progress[job_id], self._shape(job_id).nodes
+        progress, nodes = self._progress[job_id], 1
+        if job_id in self.holding:
+            nodes = self._shape(job_id).nodes
         lost = progress.fail(self._clock.now, self._overhead(job_id).checkpoint)
         self.record.lost[job_id] += lost
         for avoided in ({*progress.job.excluded_nodes, failed}, {failed}, set[str]()):
@@ -226,7 +298,10 @@ class JobTable:
         for job in sorted(claiming, key=lambda job: (-job.priority, job.id)):
             yield from groups_of(job)
 
-    def _take_over(self, held: HoldingJob) -> None:
+    def _runs(self, job_id: int) -> bool:
+        return job_id in self.holding or job_id in self.guests
+
+    def _take_over(self, held: HoldingJob, grace: float | None = None) -> None:
         known, now = self.known.get(held.id), self._clock.now
         asked = (known.asked if known is not None else None) or held.demand
         self._asked[held.id] = asked
@@ -247,30 +322,42 @@ class JobTable:
         self._progress[held.id] = progress
         progress.begin(now, self._rate(job), 0.0)
         if held.leaving:
-            progress.stop(now)
-            self._await_leave(progress)
+            self._stop(progress, self._grace if grace is None else grace)
         else:
             self._await_end(progress)
 
-    def _start(self, start: Start) -> None:
-        job, now = self.waiting.pop(start.job_id), self._clock.now
-        members = tuple(member.leaves for member in start.members)
-        self.holding[job.id] = HoldingJob(
+    def _start(self, start: Start, delay: Callable[[set[str]], float]) -> None:
+        job = self.waiting.pop(start.job_id)
+        held = self._held(job, *(member.leaves for member in start.members))
+        if start.demand is not None:
+            held = replace(held, demand=start.demand)
+        self.holding[job.id] = held
+        self.devices += held.devices
+        wait = 0.0
+        if self.guests:
+            wait = delay({leaf.address for leaves in held.members for leaf in leaves})
+        self._begin(job, self._rate(job), wait)
+
+    def _held(self, job: QueuedJob, *members: tuple[HeldLeaf, ...]) -> HoldingJob:
+        return HoldingJob(
             id=job.id,
             vc=job.vc,
             tenant=job.tenant,
             owner=job.owner,
             priority=job.priority,
             job_class=job.job_class,
-            demand=start.demand or job.demand,
+            demand=job.demand,
             submitted=job.submitted,
-            since=now,
+            since=self._clock.now,
             leaving=False,
             members=members,
             user_cap=job.user_cap,
         )
-        overhead = self._overhead(job.id)
-        delay = overhead.start
+
+    def _begin(self, job: QueuedJob, rate: float, wait: float = 0.0) -> None:
+        """Start the progress of a job after ``wait`` and its own delays."""
+        now, overhead = self._clock.now, self._overhead(job.id)
+        delay = wait + overhead.start
         progress = self._progress.get(job.id)
         if progress is None:
             left = max(self._remaining(job.id), 0.0)
@@ -281,16 +368,17 @@ class JobTable:
             self.record.restarts[job.id] += 1
             if self.observes:
                 self.known[job.id] = after_restart(self.known.get(job.id))
-        self.devices += self.holding[job.id].devices
         self.record.starts.setdefault(job.id, now)
-        progress.begin(now, self._rate(job), delay)
+        progress.begin(now, rate, delay)
         progress.observed = now + overhead.start
         self._await_end(progress)
 
     def _rate(self, job: QueuedJob) -> float:
         """Return the speed of a job on its new devices."""
         self._shapes.pop(job.id, None)
-        if self._speedup is proportional:  # no types and nodes, which take time to find
+        if job.id in self.guests:
+            shape = shape_of(self.engine, self.guests[job.id].job.members)
+        elif self._speedup is proportional:  # no types and nodes, which take time to find
             shape = HeldShape(types=(), nodes=0, devices=self.holding[job.id].devices)
         else:
             shape = self._shape(job.id)
@@ -310,9 +398,7 @@ class JobTable:
             return
         self.record.preemptions[job_id] += 1
         self.holding[job_id] = replace(held, leaving=True)
-        progress = self._progress[job_id]
-        progress.stop(self._clock.now)
-        self._await_leave(progress)
+        self._stop(self._progress[job_id], self._grace)
 
     def _await_gate(self, job: QueuedJob) -> None:
         opening = next_opening(job, self._clock.now)
@@ -323,11 +409,24 @@ class JobTable:
         if job.rate > 0.0:
             self._clock.add(job.end, EventKind.END, job.job.id, job.version)
 
-    def _await_leave(self, job: JobProgress) -> None:
-        at = self._clock.now + self._grace
-        self._clock.add(at, EventKind.LEAVE, job.job.id, job.version)
+    def _stop(self, progress: JobProgress, grace: float) -> None:
+        """End the progress of a job, which leaves after ``grace`` seconds."""
+        progress.stop(self._clock.now)
+        at, job_id = self._clock.now + grace, progress.job.id
+        if job_id in self.guests:
+            self.leaves_at[job_id] = at
+        self._clock.add(at, EventKind.LEAVE, job_id, progress.version)
+
+    def _count_guest(self, guest: HeldGuest) -> None:
+        """Count the seconds of a guest, which no longer is one."""
+        seconds = self._clock.now - max(guest.job.since, self._began)
+        self.record.guest_seconds[guest.job.id] += seconds
+        self.leaves_at.pop(guest.job.id, None)
 
     def _release(self, job_id: int) -> None:
+        if job_id in self.guests:
+            self._count_guest(self.guests.pop(job_id))
+            return
         held = self.holding.pop(job_id)
         self.devices -= held.devices
         seconds = self._clock.now - max(held.since, self._began)
@@ -349,11 +448,14 @@ class JobTable:
                 self.waiting[job_id] = replace(job, claims=claims)
 
     def _observe(self, job_id: int) -> None:
-        """Update the facts of a running job."""
+        """Update the facts of a running job; a guest uses no devices, and its speed is no fact."""
         known, progress = self.known.get(job_id), self._progress[job_id]
         now = self._clock.now
         progress.advance(now)
         steps = None if self._steps is None else self._steps(job_id)
+        shape = _NO_DEVICES
+        if job_id in self.holding:
+            shape = self._shape(job_id)
         self.known[job_id] = while_running(
-            known, progress, self._shape(job_id), self._asked[job_id], now=now, steps=steps
+            known, progress, shape, self._asked[job_id], now=now, steps=steps
         )

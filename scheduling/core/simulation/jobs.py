@@ -34,6 +34,7 @@ class JobProgress:
         left: remaining seconds at the requested size, as of ``since``.
         since: start of the progress that ``left`` does not contain; in the future during a start.
         rate: speed relative to the requested size; 0 without progress.
+        full: the speed on its devices without guests, or of a guest without its holder.
         version: increases with each change of its devices, so that older events are stale.
         done: progress until ``since``, in seconds at the requested size.
         began: start of the progress of the current run.
@@ -46,6 +47,7 @@ class JobProgress:
     left: float
     since: float
     rate: float = 0.0
+    full: float = 0.0
     version: int = 0
     done: float = 0.0
     began: float = 0.0
@@ -62,8 +64,17 @@ class JobProgress:
         """Start a run that makes progress after ``delay`` seconds."""
         self.since = self.began = now + delay
         self.left_then = self.left
-        self.rate = rate
+        self.rate = self.full = rate
         self.version += 1
+
+    def set_pace(self, now: float, pace: float) -> bool:
+        """Set the speed to a part of the full speed; return whether it has changed."""
+        if self.rate == self.full * pace:
+            return False
+        self.advance(now)
+        self.rate = self.full * pace
+        self.version += 1
+        return True
 
     def advance(self, now: float) -> None:
         """Add the progress until ``now``."""
@@ -77,7 +88,7 @@ class JobProgress:
     def stop(self, now: float) -> None:
         """End the progress of the run at a notice; the job saves its state."""
         self.advance(now)
-        self.rate = 0.0
+        self.rate = self.full = 0.0
         self.version += 1
 
     def fail(self, now: float, checkpoint: float | None) -> float:

@@ -231,6 +231,7 @@ class SimulationRecord:
         failures: interruptions by failed or removed nodes.
         lost: seconds of work at the requested size that failures discarded.
         device_seconds: seconds with devices, multiplied by their number.
+        guest_seconds: seconds as a guest, which uses no devices of its own.
         rejections: reasons of jobs that their policies rejected.
         faults: faults of policies, in the order of rounds.
         rounds: number of decisions.
@@ -243,6 +244,7 @@ class SimulationRecord:
     failures: Counter[int] = field(default_factory=Counter)
     lost: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     device_seconds: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    guest_seconds: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     rejections: dict[int, Reason] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     rounds: int = 0

@@ -1,0 +1,216 @@
+"""Guests in a simulation: hosts for its rounds, and the speeds of holders and guests.
+
+Rounds decide about guests as live ones do. While a guest runs, its holder is slower by the loss of
+the pair, and the guest has its own speed on one device times its pace. A guest whose holder has
+left makes no progress until the next round promotes it or requests it to leave.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from scheduling.core.jobspec import JobClass
+from scheduling.core.sharing.hosts import STEADY_SECONDS, STEADY_STEPS, GuestNeed, Host
+from scheduling.core.sharing.pairs import SLOWDOWN, Paces, PairPaces, guessed
+from scheduling.core.simulation.events import EventClock, EventKind
+from scheduling.core.simulation.job_table import JobTable
+from scheduling.core.values import ClusterSnapshot, HeldGuest, HoldingJob, RoundResult
+
+Offer = Callable[[int, str], Host | None]
+"""The device of a holder, by job ID and address, as a host without guests; None: no guests.
+
+The simulation replaces its place, type, holder, tenant, slots, and the values that change.
+"""
+
+GUEST_GRACE: Final = 5.0
+
+
+def _not_measured(holder: int, guest: int, device_type: str) -> Paces | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestRules:
+    """Guests of a simulation.
+
+    Attributes:
+        offer: the devices that admit guests.
+        needs: memory needs of the jobs that may be guests, by job.
+        paces: measured paces of pairs; without one, the guest has the pace of its host and the
+            holder loses the part of 5 % that the delay account pays in.
+        grace: seconds that a guest takes to leave.
+        guests: running guests at the start.
+    """
+
+    offer: Offer
+    needs: Mapping[int, GuestNeed] = field(default_factory=dict)
+    paces: PairPaces = _not_measured
+    grace: float = GUEST_GRACE
+    guests: tuple[HeldGuest, ...] = ()
+
+
+def rules_of(snapshot: ClusterSnapshot, paces: PairPaces = _not_measured) -> GuestRules | None:
+    """Return the rules of a live snapshot; None if it has neither hosts nor guests.
+
+    Holders that start later admit no guests, since the snapshot does not have their consent.
+    """
+    if not snapshot.hosts and not snapshot.guests:
+        return None
+    known = {(host.holder, host.address): host for host in snapshot.hosts}
+    return GuestRules(
+        offer=lambda job_id, address: known.get((job_id, address)),
+        needs=snapshot.guest_needs,
+        paces=paces,
+        guests=snapshot.guests,
+    )
+
+
+class SimulatedGuests:
+    """The guests of a simulation, whose jobs and progress are in the job table."""
+
+    def __init__(self, jobs: JobTable, clock: EventClock, rules: GuestRules) -> None:
+        self._jobs, self._clock, self._rules = jobs, clock, rules
+        self._began = clock.now
+        self._paces: dict[int, Paces] = {}
+        self._memory: dict[int, int] = {}
+        self._slowed: set[int] = set()
+        self._devices: tuple[object, dict[tuple[str, int], tuple[str, int]]] = (None, {})
+        for guest in rules.guests:
+            jobs.take_over_guest(guest, rules.grace)
+        for job_id in jobs.holding:
+            self._await_steady(job_id)
+        self._at_first = {
+            guest.job.id: host
+            for guest in rules.guests
+            for host in [rules.offer(guest.holder, guest.address)]
+            if host is not None
+        }
+
+    def snapshot(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
+        """Add hosts, guests and their needs to the snapshot of a round."""
+        waiting, needs = self._jobs.waiting, self._rules.needs
+        return replace(
+            snapshot,
+            hosts=self._hosts(),
+            guests=tuple(self._jobs.guests.values()),
+            guest_needs={job_id: needs[job_id] for job_id in waiting if job_id in needs},
+        )
+
+    def delay(self, addresses: set[str]) -> float:
+        """Return the seconds until all guests of some devices have left."""
+        now = self._clock.now
+        return max(
+            (
+                self._jobs.leaves_at.get(guest.job.id, now + self._rules.grace) - now
+                for guest in self._jobs.guests.values()
+                if guest.address in addresses
+            ),
+            default=0.0,
+        )
+
+    def apply(self, result: RoundResult) -> None:
+        """Apply the decisions of a round about guests."""
+        jobs = self._jobs
+        hosts = {host.address: host for host in self._hosts()} if result.guests else {}
+        for job_id in result.guest_leaves:
+            jobs.notify_guest(job_id, self._rules.grace)
+        for job_id in result.promotions:
+            jobs.promote(job_id)
+        for start in result.guests:
+            (leaf,) = start.member.leaves
+            host = hosts[leaf.address]
+            job = jobs.start_guest(start, host.type)
+            self._memory[job] = start.most
+            measured = self._rules.paces(start.holder, job, host.type)
+            self._paces[job] = measured or Paces(guessed(SLOWDOWN, None).holder, host.pace)
+        for begun in result.starts:
+            self._await_steady(begun.job_id)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Set the speeds of all guests and of their holders."""
+        jobs = self._jobs
+        beside: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(lambda: 1.0))
+        for guest in jobs.guests.values():
+            paces = self._paces_of(guest)
+            holder = jobs.holding.get(guest.holder)
+            held = holder is not None and any(
+                leaf.address == guest.address for leaves in holder.members for leaf in leaves
+            )
+            jobs.set_pace(guest.job.id, paces.guest if held else 0.0)
+            if held:
+                beside[guest.holder][guest.address] *= paces.holder
+        for job_id in self._slowed - beside.keys():
+            jobs.set_pace(job_id, 1.0)
+        for job_id, devices in beside.items():
+            jobs.set_pace(job_id, min(devices.values()))
+        self._slowed = set(beside)
+
+    def _paces_of(self, guest: HeldGuest) -> Paces:
+        job_id = guest.job.id
+        if job_id not in self._paces:
+            host = self._at_first.get(job_id)
+            guess = Paces(guessed(SLOWDOWN, None).holder, host.pace if host else 0.0)
+            measured = self._rules.paces(guest.holder, job_id, host.type) if host else None
+            self._paces[job_id] = measured or guess
+        return self._paces[job_id]
+
+    def _await_steady(self, job_id: int) -> None:
+        """Request a round when a holder is steady."""
+        held, began = self._jobs.holding[job_id], self._jobs.began(job_id)
+        for leaf in (leaf for leaves in held.members for leaf in leaves):
+            offer = self._rules.offer(job_id, leaf.address)
+            if offer is None or held.job_class is not JobClass.GUARANTEED:
+                continue
+            steady = offer.steady_seconds if began <= self._began else 0.0
+            if steady < STEADY_SECONDS:
+                self._clock.add(began + STEADY_SECONDS - steady, EventKind.WAKE)
+                return
+
+    def _hosts(self) -> tuple[Host, ...]:
+        beside: dict[str, list[HeldGuest]] = defaultdict(list)
+        for guest in self._jobs.guests.values():
+            beside[guest.address].append(guest)
+        return tuple(
+            host
+            for job in self._jobs.holding.values()
+            if job.job_class is JobClass.GUARANTEED
+            for leaves in job.members
+            for leaf in leaves
+            for host in [self._host(job, leaf.address, beside[leaf.address])]
+            if host is not None
+        )
+
+    def _host(self, job: HoldingJob, address: str, guests: list[HeldGuest]) -> Host | None:
+        offer = self._rules.offer(job.id, address)
+        topology = self._jobs.engine.topology
+        place = topology.leaves.get(address)
+        if offer is None or place is None:
+            return None
+        node, index = self._device(place)
+        began = self._jobs.began(job.id)
+        elapsed = max(0.0, self._clock.now - max(began, self._began))
+        steady = elapsed + (offer.steady_seconds if began <= self._began else 0.0)
+        used = sum(self._memory.get(guest.job.id, 0) for guest in guests)
+        steps = max(offer.steps, STEADY_STEPS if steady >= STEADY_SECONDS else 0)
+        return replace(
+            offer,
+            address=address,
+            node=node,
+            index=index,
+            holder=job.id,
+            tenant=job.tenant,
+            type=topology.chains[place[0]].leaf_type,
+            slots=tuple(sorted(guest.slot for guest in guests)),
+            memory_free=max(0, offer.memory_free - used),
+            steady_seconds=steady,
+            steps=0 if job.leaving else steps,
+            seconds_left=max(0.0, offer.seconds_left - elapsed),
+        )
+
+    def _device(self, place: tuple[str, int]) -> tuple[str, int]:
+        topology = self._jobs.engine.topology
+        if self._devices[0] is not topology:
+            self._devices = topology, {leaf: device for device, leaf in topology.devices.items()}
+        return self._devices[1][place]
