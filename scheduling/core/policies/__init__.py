@@ -20,6 +20,7 @@ from scheduling.core.policies.parameters import (
     shown,
 )
 from scheduling.core.policies.pollux import Pollux
+from scheduling.core.policies.queues.antman import AntMan
 from scheduling.core.policies.queues.backfilling import Backfill
 from scheduling.core.policies.queues.capacity import Capacity, Philly
 from scheduling.core.policies.queues.ordered import Fifo, ShortestService, ShortestTime
@@ -42,6 +43,7 @@ POLICIES: Final[Mapping[str, type[Policy]]] = MappingProxyType(
         policy.name: policy
         for policy in (
             Fifo,
+            AntMan,
             Backfill,
             Capacity,
             Crius,

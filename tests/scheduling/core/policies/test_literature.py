@@ -16,6 +16,8 @@ from scheduling.core.policy_interface import JobPhase
 from tests.strategies.policy_views import applied, views
 
 VARIANTS = [
+    ("antman", {}),
+    ("antman", {"strict": True}),
     ("backfill", {}),
     ("backfill", {"reservations": "all"}),
     ("capacity", {}),
