@@ -19,8 +19,9 @@ from scheduling.clusters.queries.cluster_facts import (
     cluster_facts,
 )
 from scheduling.clusters.queries.occupancy import Occupant, Sight, occupants, sight_of
-from scheduling.clusters.queries.shares import FreeChain, Missing
+from scheduling.clusters.queries.shares import FreeChain
 from scheduling.common.timestamps import moment_of
+from scheduling.core.explanations.lending import Missing
 from scheduling.core.lifecycle import HOLDING, LIVE, JobState
 from scheduling.core.messages import sentence
 from scheduling.enums import NodeState

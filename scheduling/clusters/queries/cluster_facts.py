@@ -16,7 +16,8 @@ from django.db.models import IntegerField, Model, QuerySet
 from django.db.models.functions import Cast
 
 from scheduling.clusters.models import Device, Node, PinnedCell, VcQuota
-from scheduling.clusters.queries.shares import ChainUse, FreeChain, Missing, free_chain, missing
+from scheduling.clusters.queries.shares import FreeChain, free_chain
+from scheduling.core.explanations.lending import ChainUse, Missing, missing
 from scheduling.enums import LeaseKind, NodeState
 from scheduling.jobs.models import Job
 from scheduling.runs.models import Lease

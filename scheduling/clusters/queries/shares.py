@@ -1,46 +1,10 @@
-"""Devices that virtual clusters use, borrow, lend and lack, and free devices.
-
-Guarantees are not bound to cells before jobs start, so lent and unhealthy devices are counted by
-chain. Of the devices that all guarantees could still claim, a missing device is unhealthy if it is
-faulty, cordoned if its node is, and lent if an opportunistic job uses it. Each number is divided
-among the virtual clusters in proportion to their unclaimed devices.
-"""
+"""Free devices and cells of a chain."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from scheduling.core.cells.topology import ChainTopology
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChainUse:
-    """The use of one chain at one time, in devices.
-
-    Attributes:
-        guaranteed: guaranteed devices by virtual cluster ID.
-        used: guaranteed devices in use by virtual cluster ID.
-        borrowed: devices held outside any guarantee.
-        out: free but unusable devices: unhealthy, or on a node that is down.
-        cordoned: healthy free devices on nodes that an admin has cordoned or drains.
-        total: number of all devices.
-    """
-
-    guaranteed: Mapping[int, int]
-    used: Mapping[int, int]
-    borrowed: int
-    out: int
-    cordoned: int
-    total: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Missing:
-    """Guaranteed devices that a virtual cluster could not claim now."""
-
-    lent: int = 0
-    unhealthy: int = 0
-    cordoned: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,44 +40,6 @@ class FreeChain:
     largest_in_node: int
     nodes_with_idle: int
     nodes_whole: int
-
-
-def missing(use: ChainUse) -> Mapping[int, Missing]:
-    """Return the unhealthy, cordoned and lent devices of each guarantee, in that order."""
-    unclaimed = {
-        vc: max(promised - use.used.get(vc, 0), 0) for vc, promised in use.guaranteed.items()
-    }
-    claims = sum(unclaimed.values())
-    spare = use.total - sum(use.used.values()) - claims
-    taken = 0
-    left = dict(unclaimed)
-    parts: list[dict[int, int]] = []
-    for devices in (use.out, use.cordoned, use.borrowed):
-        before, taken = taken, taken + devices
-        gone = [min(max(total - max(spare, 0), 0), claims) for total in (before, taken)]
-        parts.append(spread(gone[1] - gone[0], left))
-        left = {vc: left[vc] - parts[-1][vc] for vc in left}
-    unhealthy, cordoned, lent = parts
-    return {
-        vc: Missing(lent=lent[vc], unhealthy=unhealthy[vc], cordoned=cordoned[vc])
-        for vc in unclaimed
-    }
-
-
-def spread(amount: int, weights: Mapping[int, int]) -> dict[int, int]:
-    """Divide ``amount`` into whole parts by weight.
-
-    No part exceeds its weight. The parts with the largest remainders are rounded up.
-    """
-    total = sum(weights.values())
-    if total == 0:
-        return dict.fromkeys(weights, 0)
-    parts = {key: amount * weight // total for key, weight in weights.items()}
-    rest = amount - sum(parts.values())
-    by_remainder = sorted(weights, key=lambda key: (-(amount * weights[key] % total), key))
-    for key in by_remainder[:rest]:
-        parts[key] += 1
-    return parts
 
 
 def free_chain(

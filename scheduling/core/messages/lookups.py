@@ -116,6 +116,7 @@ LOOKUPS: Final[Mapping[str, Template]] = {
     "witness": fixed("%(witness)s."),
     "the-nodes": fixed("the nodes"),
     "the-promise": fixed("the audits of the sharing promise"),
+    "the-shares": fixed("the explained shares"),
     "the-rounds": fixed("the rounds"),
     "no-such-cluster": fixed("Virtual cluster not found."),
     "no-such-attempt": fixed("Attempt not found."),

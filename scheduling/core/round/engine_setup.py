@@ -150,16 +150,23 @@ def guaranteed_devices(engine: CellEngine, vc: str) -> dict[str, int]:
     An archived one has none.
     """
     capacity: dict[str, int] = defaultdict(int)
+    for chain, devices in guaranteed_by_chain(engine, vc).items():
+        capacity[engine.topology.chains[chain].leaf_type] += devices
+    return dict(capacity)
+
+
+def guaranteed_by_chain(engine: CellEngine, vc: str) -> dict[str, int]:
+    """Return the guaranteed devices of a virtual cluster by chain, including pinned cells."""
+    devices: dict[str, int] = defaultdict(int)
     share = engine.spec.virtual_clusters.get(vc)
     for quota in share.quotas if share is not None else ():
         chain = engine.topology.chains[quota.chain]
         level = chain.level_named(quota.level)
         if level is not None:
-            capacity[chain.leaf_type] += quota.count * chain.sizes[level][1]
+            devices[quota.chain] += quota.count * chain.sizes[level][1]
     for name in share.pinned if share is not None else ():
         chain_name = engine.pinned_chain(vc, name)
         pool = engine.pool(vc, chain_name, name) if chain_name is not None else None
         if chain_name is not None and pool is not None:
-            leaf_type = engine.topology.chains[chain_name].leaf_type
-            capacity[leaf_type] += sum(mask.bit_count() for mask in pool.masks.values())
-    return dict(capacity)
+            devices[chain_name] += sum(mask.bit_count() for mask in pool.masks.values())
+    return dict(devices)

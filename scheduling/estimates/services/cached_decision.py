@@ -18,7 +18,7 @@ from scheduling.clusters.models import Device, Node, VirtualCluster
 from scheduling.common.time_limits import time_limit
 from scheduling.core.jobspec import JobClass
 from scheduling.core.round.decide import decide
-from scheduling.core.values import ClusterSnapshot, QueuedJob
+from scheduling.core.values import ClusterSnapshot, QueuedJob, RoundResult
 from scheduling.jobs.models import Job, JobDependency
 from scheduling.rounds.snapshot import RoundConfig, cluster_spec, next_round_number, take_snapshot
 from scheduling.runs.models import Lease
@@ -31,10 +31,12 @@ class CachedDecision:
     """A snapshot and the waiting jobs that the next round would move.
 
     Attributes:
+        result: the decision of the next round, without searched reasons.
         moving: IDs of jobs that would start, or for which the round would preempt others.
     """
 
     snapshot: ClusterSnapshot
+    result: RoundResult
     moving: frozenset[int]
 
     def without_bystanders(self, job: QueuedJob) -> ClusterSnapshot:
@@ -105,7 +107,7 @@ def _read(config: RoundConfig, now: datetime) -> CachedDecision:
         for job_id, reason in result.reasons.items()
         if reason.code is ReasonCode.WAITING_VICTIM_CHECKPOINT
     }
-    return CachedDecision(snapshot, frozenset(moving))
+    return CachedDecision(snapshot, result, frozenset(moving))
 
 
 def _fingerprint(using: str, now: datetime) -> Hashable:

@@ -50,7 +50,7 @@ def worlds(draw: st.DrawFn) -> tuple[CachedDecision, QueuedJob]:
         for number, reason in result.reasons.items()
         if reason.code is ReasonCode.WAITING_VICTIM_CHECKPOINT
     }
-    return CachedDecision(now, frozenset(moving)), draw(jobs(99))
+    return CachedDecision(now, result, frozenset(moving)), draw(jobs(99))
 
 
 @settings(max_examples=100, deadline=None)

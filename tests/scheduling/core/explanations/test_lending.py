@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.clusters.queries.shares import ChainUse, missing
+from scheduling.core.explanations.lending import ChainUse, missing
 
 
 @given(
