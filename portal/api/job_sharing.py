@@ -39,7 +39,7 @@ class SharedDeviceOut(TypedDict):
 
     `loss` is the share of its own pace that the holder loses, with its 95 % interval. `baseline`
     is the time of one of its steps without guests, in seconds. `memory_limit` and `compute_limit`
-    are `enforced` or `cooperative`.
+    are `enforced`, `cooperative` or `none`.
     """
 
     node: str

@@ -51,8 +51,7 @@ _RESERVED: Final = frozenset(
     }
 )
 _RESERVED_PREFIXES: Final = ("TESSERA_", "CUDA_MPS_", "NVIDIA_GPU_MEMORY_")
-"""A job with such a variable could raise its own limits on a shared device."""
-
+"""With the variables of MPS, a job could lift the limits of its share of a device."""
 _PORT_LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 _TYPE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,62}")
 _IMAGE: Final = re.compile(

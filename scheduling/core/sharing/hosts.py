@@ -39,7 +39,10 @@ class SharingMode(StrEnum):
 
 
 class LimitStrength(NamedTuple):
-    """How the limits of a guest hold in a sharing mode: ``enforced`` or ``cooperative``."""
+    """How the limits of a guest hold in a sharing mode: ``enforced``, ``cooperative`` or ``none``.
+
+    ``enforced`` limits hold against any program, ``cooperative`` ones need the in-job library.
+    """
 
     memory: str
     compute: str
@@ -48,10 +51,11 @@ class LimitStrength(NamedTuple):
 LIMITS: Final[Mapping[SharingMode, LimitStrength]] = {
     SharingMode.EXCLUSIVE: LimitStrength("enforced", "enforced"),
     SharingMode.MIG: LimitStrength("enforced", "enforced"),
-    SharingMode.MPS: LimitStrength("enforced", "enforced"),
+    # The thread percentage of MPS is fixed when a process starts: bounds below it need the library.
+    SharingMode.MPS: LimitStrength("enforced", "cooperative"),
     SharingMode.LIMITED: LimitStrength("enforced", "cooperative"),
     SharingMode.COOPERATIVE: LimitStrength("cooperative", "cooperative"),
-    SharingMode.TIME_SLICE: LimitStrength("cooperative", "enforced"),
+    SharingMode.TIME_SLICE: LimitStrength("none", "enforced"),
     SharingMode.SLOT: LimitStrength("enforced", "enforced"),
 }
 

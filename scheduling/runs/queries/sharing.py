@@ -52,7 +52,7 @@ class SharedDeviceRow:
 
     Attributes:
         mode: the sharing mode.
-        memory_limit, compute_limit: whether these limits are ``enforced`` or ``cooperative``.
+        memory_limit, compute_limit: whether these limits are ``enforced``, ``cooperative`` or ``none``.
         at: time of the newest report.
         loss: share of its own pace that the holder loses, with its 95 % interval.
         baseline: seconds of a step of the holder without guests.
