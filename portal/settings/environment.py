@@ -102,7 +102,16 @@ class TesseraSettings:
 
 
 KEPT: Final = (
-    *("round_files", "rounds", "events", "jobs", "usage_jobs", "archives", "audit"),
+    *(
+        "round_files",
+        "rounds",
+        "events",
+        "jobs",
+        "usage_jobs",
+        "shared_minutes",
+        "archives",
+        "audit",
+    ),
     *("logs", "goodput"),
 )
 _KEEP_NAMES: Final = {f"TESSERA_KEEP_{name.upper()}_DAYS": name for name in KEPT}

@@ -176,10 +176,10 @@ def _guests_against_consent(using: str) -> Iterator[Violation]:
         "job_id", "job__tenant_id", "beside__attempt__job_id", "beside__attempt__job__tenant_id",
         "beside__attempt__job__spec__sharing",
         "beside__attempt__job__virtual_cluster__guests_default",
-        "beside__attempt__job__sharing_stopped_at",
+        "beside__attempt__job__sharing_stopped_at", "device__guests", "device__node__guests",
     )  # fmt: skip
-    for job_id, tenant, holder, holder_tenant, sharing, default, stopped_at in rows:
-        consent = Consent((sharing or {}).get("guests", default))
+    for job_id, tenant, holder, holder_tenant, sharing, default, stopped_at, *limits in rows:
+        consent = Consent.strictest((sharing or {}).get("guests", default), *limits)
         if stopped_at is not None or not consents(consent, holder_tenant, tenant):
             yield Violation(
                 rule="guest-against-consent",

@@ -14,6 +14,7 @@ from scheduling.jobs.models import Job, JobDependency, JobEvent
 from scheduling.jobs.services.archives import ARCHIVES_DIR, prune_archives
 from scheduling.rounds.models import Round
 from scheduling.rounds.services.evidence import prune_rounds
+from scheduling.runs.models import SharedMinute
 from scheduling.usage.models import UsageJob, UsageMonth
 from scheduling.usage.services.usage import sum_all_usage
 from tenants.audit import Actor, record
@@ -33,6 +34,7 @@ class Retention:
         events: events of jobs that have ended.
         jobs: jobs that have ended, with their dependent rows.
         usage_jobs: daily use of each job, in closed months; sums by person remain.
+        shared_minutes: history of shared devices by minute, which has at most one day per device.
         archives: uploaded archives, from the end of the last job that used them on.
         audit: the audit log.
     """
@@ -43,6 +45,7 @@ class Retention:
     events: timedelta | None = timedelta(days=90)
     jobs: timedelta | None = timedelta(days=365)
     usage_jobs: timedelta | None = timedelta(days=730)
+    shared_minutes: timedelta | None = timedelta(days=2)
     archives: timedelta | None = timedelta(days=30)
     audit: timedelta | None = timedelta(days=730)
 
@@ -56,6 +59,7 @@ class Pruned:
     events: int = 0
     jobs: int = 0
     usage_jobs: int = 0
+    shared_minutes: int = 0
     archives: int = 0
     audit: int = 0
 
@@ -77,6 +81,7 @@ def prune(*, retention: Retention, data_dir: Path, now: datetime, actor: Actor) 
         events=_events(retention.events, now),
         jobs=_jobs(retention.jobs, now),
         usage_jobs=_usage_jobs(retention.usage_jobs, now),
+        shared_minutes=_shared_minutes(retention.shared_minutes, now),
         archives=_archives(retention.archives, data_dir, now),
         audit=_audit(retention.audit, now, actor),
     )
@@ -134,6 +139,12 @@ def _usage_jobs(age: timedelta | None, now: datetime) -> int:
         rows = UsageJob.objects.unscoped().filter(day__gte=month, day__lt=end)
         gone += _delete(rows.all)
     return gone
+
+
+def _shared_minutes(age: timedelta | None, now: datetime) -> int:
+    if age is None:
+        return 0
+    return _delete(lambda: SharedMinute.objects.filter(minute__lt=now - age))
 
 
 def _archives(age: timedelta | None, data_dir: Path, now: datetime) -> int:

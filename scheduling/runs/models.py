@@ -1,5 +1,7 @@
 """Rows of attempts: members, leases, progress, use, preemptions and tallies."""
 
+from typing import Final
+
 from django.db import models
 from django.db.models import Q
 
@@ -320,6 +322,66 @@ class SharedDevice(models.Model):
 
     def __str__(self) -> str:
         return f"guests of device {self.device_id}"
+
+
+class SharedMinute(models.Model):
+    """The last state of a shared device in one minute, for the history of its holder.
+
+    The rows of a device are a ring: ``place`` is the number of the minute modulo the length of the
+    ring, so that they cannot grow. ``delay_seconds`` and ``closings`` count since the start of the
+    holder.
+    """
+
+    RING: Final = 1440
+    """Minutes in the history of a device: one day."""
+
+    device = models.ForeignKey(Device, on_delete=models.CASCADE, related_name="+", db_index=False)
+    place = models.PositiveSmallIntegerField()
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="+", db_index=False)
+    minute = models.DateTimeField()
+    guests = models.PositiveSmallIntegerField()
+    frozen = models.PositiveSmallIntegerField()
+    baseline = models.FloatField(null=True)
+    loss = models.FloatField(null=True)
+    loss_low = models.FloatField(null=True)
+    loss_high = models.FloatField(null=True)
+    open = models.FloatField(null=True)
+    delay_seconds = models.FloatField(default=0)
+    closings = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["device", "place"], name="shared_minute_one_per_place"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["job", "minute"], name="shared_minute_by_job"),
+            models.Index(fields=["minute"], name="shared_minute_by_age"),
+        ]
+
+    def __str__(self) -> str:
+        return f"device {self.device_id} at {self.minute}"
+
+
+class GuestDelay(models.Model):
+    """Seconds by which guests have delayed a holder on one day (UTC)."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="+", db_index=False)
+    day = models.DateField()
+    is_gpu = models.BooleanField()
+    seconds = models.FloatField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["day", "job", "is_gpu"], name="guest_delay_one_per_day"
+            ),
+            models.CheckConstraint(condition=Q(seconds__gte=0), name="guest_delay_counts_up"),
+        ]
+
+    def __str__(self) -> str:
+        return f"job {self.job_id} on {self.day}"
 
 
 class Preemption(models.Model):

@@ -14,7 +14,8 @@ class UsageRow(models.Model):
 
     ``guaranteed`` plus ``borrowed`` is the total. ``lost_preempted`` and ``lost_failed`` are the
     parts between a run's last checkpoint and its preemption or failure. ``guest`` are seconds as a
-    guest of a device, which are not charged. ``is_gpu`` is false for CPU slots.
+    guest of a device, which are not charged. ``delay`` are seconds by which guests have delayed
+    the owner's jobs on their devices. ``is_gpu`` is false for CPU slots.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
@@ -30,6 +31,7 @@ class UsageRow(models.Model):
     lost_preempted = models.FloatField(default=0.0)
     lost_failed = models.FloatField(default=0.0)
     guest = models.FloatField(default=0.0)
+    delay = models.FloatField(default=0.0)
 
     objects = TenantManager("tenant_id")
 

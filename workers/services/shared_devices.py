@@ -1,10 +1,15 @@
-"""State of coordinators, from the telemetry of nodes: one row for each device with guests."""
+"""State of coordinators from the telemetry of nodes, and the history of each shared device."""
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from django.db import transaction
+from django.db.models import F
 
 from scheduling.enums import LeaseKind
-from scheduling.runs.models import Lease, SharedDevice
+from scheduling.runs.models import GuestDelay, Lease, SharedDevice, SharedMinute
 from tessera.run_spec import make_run_id
 from workers.transports.base import DeviceReading
 
@@ -12,6 +17,27 @@ _COLUMNS = (
     "baseline", "loss", "loss_low", "loss_high", "open", "account", "reserve", "closings",
     "delay_seconds", "memory_free",
 )  # fmt: skip
+_OF_MINUTES = (
+    "baseline", "loss", "loss_low", "loss_high", "open", "delay_seconds", "closings",
+)  # fmt: skip
+
+
+class _Holder(NamedTuple):
+    """The holder of a device, with the run ID of its member."""
+
+    device_id: int
+    member_id: int
+    run_id: str
+    job_id: int
+    is_gpu: bool
+    taken_at: datetime
+
+
+class _Leases(NamedTuple):
+    """Holders by device number, and jobs of guests by device number and run ID."""
+
+    holders: Mapping[int, _Holder]
+    guests: Mapping[tuple[int, str], int]
 
 
 def keep_shared(*, node_id: int, devices: Sequence[DeviceReading], now: datetime) -> int:
@@ -28,42 +54,98 @@ def keep_shared(*, node_id: int, devices: Sequence[DeviceReading], now: datetime
     newest = {device.index: device.company for device in devices if device.company is not None}
     if not newest:
         return 0
-    leases = Lease.objects.filter(
-        device__node_id=node_id, device__index__in=list(newest), released_at=None
-    ).values_list(
-        "device_id", "device__index", "kind", "member_id", "job_id",
-        "attempt__uid", "member__role", "member__rank",
-    )  # fmt: skip
-    holders: dict[int, tuple[int, int, str]] = {}
-    guests: dict[tuple[int, str], int] = {}
-    for device_id, index, kind, member_id, job_id, uid, role, rank in leases:
-        run_id = make_run_id(uid, role, rank)
-        if kind == LeaseKind.GUEST:
-            guests[index, run_id] = job_id
-        elif kind == LeaseKind.USING:
-            holders[index] = device_id, member_id, run_id
-    rows = []
+    leases = _leases(node_id, list(newest))
+    rows, jobs = [], []
     for index, company in newest.items():
-        if index not in holders or holders[index][2] != company.holder_run_id:
+        holder = leases.holders.get(index)
+        if holder is None or holder.run_id != company.holder_run_id:
             continue
-        device_id, member_id, _ = holders[index]
+        jobs.append(holder)
         rows.append(
             SharedDevice(
-                device_id=device_id,
-                holder_id=member_id,
+                device_id=holder.device_id,
+                holder_id=holder.member_id,
                 at=now,
                 guests=[
-                    {**guest.to_json(), "job": guests[index, guest.run_id]}
+                    {**guest.to_json(), "job": leases.guests[index, guest.run_id]}
                     for guest in company.guests
-                    if (index, guest.run_id) in guests
+                    if (index, guest.run_id) in leases.guests
                 ],
                 **{name: getattr(company, name) for name in _COLUMNS},
             )
         )
-    SharedDevice.objects.bulk_create(
-        rows,
-        update_conflicts=True,
-        unique_fields=["device"],
-        update_fields=["holder", "at", "guests", *_COLUMNS],
-    )
+    with transaction.atomic():
+        _book_delays(jobs, rows, now)
+        SharedDevice.objects.bulk_create(
+            rows,
+            update_conflicts=True,
+            unique_fields=["device"],
+            update_fields=["holder", "at", "guests", *_COLUMNS],
+        )
+        _keep_minutes(jobs, rows, now)
     return len(rows)
+
+
+def _leases(node_id: int, indices: Sequence[int]) -> _Leases:
+    rows = Lease.objects.filter(
+        device__node_id=node_id, device__index__in=indices, released_at=None
+    ).values_list(
+        "device_id", "device__index", "device__is_gpu", "kind", "member_id", "job_id", "taken_at",
+        "attempt__uid", "member__role", "member__rank",
+    )  # fmt: skip
+    holders: dict[int, _Holder] = {}
+    guests: dict[tuple[int, str], int] = {}
+    for device_id, index, is_gpu, kind, member_id, job_id, taken_at, uid, role, rank in rows:
+        run_id = make_run_id(uid, role, rank)
+        if kind == LeaseKind.GUEST:
+            guests[index, run_id] = job_id
+        elif kind == LeaseKind.USING:
+            holders[index] = _Holder(device_id, member_id, run_id, job_id, is_gpu, taken_at)
+    return _Leases(holders, guests)
+
+
+def _book_delays(holders: Sequence[_Holder], rows: Sequence[SharedDevice], now: datetime) -> None:
+    """Add the delay since the last report to the day of each holder.
+
+    The devices of a member have one delay account. A node cannot report a longer delay than the
+    time that has passed.
+    """
+    last: dict[int, tuple[float, datetime]] = {}
+    known = SharedDevice.objects.filter(holder_id__in={holder.member_id for holder in holders})
+    for member_id, seconds, at in known.values_list("holder_id", "delay_seconds", "at"):
+        last[member_id] = max(last.get(member_id, (0.0, at)), (seconds, at))
+    delays: dict[tuple[int, bool], float] = defaultdict(float)
+    for member_id, (holder, row) in {
+        holder.member_id: (holder, row) for holder, row in zip(holders, rows, strict=True)
+    }.items():
+        before, since = last.get(member_id, (0.0, holder.taken_at))
+        passed = max((now - since).total_seconds(), 0.0)
+        delays[holder.job_id, holder.is_gpu] += min(max(row.delay_seconds - before, 0.0), passed)
+    day = now.astimezone(UTC).date()
+    for (job_id, is_gpu), seconds in sorted(delays.items()):
+        if not seconds:
+            continue
+        found, _ = GuestDelay.objects.get_or_create(job_id=job_id, day=day, is_gpu=is_gpu)
+        GuestDelay.objects.filter(pk=found.pk).update(seconds=F("seconds") + seconds)
+
+
+def _keep_minutes(holders: Sequence[_Holder], rows: Sequence[SharedDevice], now: datetime) -> None:
+    """Replace the state of this minute in the history of each device."""
+    minute = now.replace(second=0, microsecond=0)
+    SharedMinute.objects.bulk_create(
+        [
+            SharedMinute(
+                device_id=row.device_id,
+                place=int(minute.timestamp() // 60) % SharedMinute.RING,
+                job_id=holder.job_id,
+                minute=minute,
+                guests=len(row.guests),
+                frozen=sum(bool(guest.get("frozen")) for guest in row.guests),
+                **{name: getattr(row, name) for name in _OF_MINUTES},
+            )
+            for holder, row in zip(holders, rows, strict=True)
+        ],
+        update_conflicts=True,
+        unique_fields=["device", "place"],
+        update_fields=["job", "minute", "guests", "frozen", *_OF_MINUTES],
+    )

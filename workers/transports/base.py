@@ -83,16 +83,23 @@ class GuestReading:
         duty: share of the time in which it works, 0 to 1.
         memory: device memory in use in bytes.
         frozen: whether its processes are frozen now.
+        open: whether its gate is open now.
     """
 
     run_id: str
     duty: float | None = None
     memory: int | None = None
     frozen: bool = False
+    open: bool | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the state without the run ID, for storage."""
-        return {"duty": self.duty, "memory": self.memory, "frozen": self.frozen}
+        return {
+            "duty": self.duty,
+            "memory": self.memory,
+            "frozen": self.frozen,
+            "open": self.open,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -139,7 +139,7 @@ def _read_company(take: Fields) -> CompanyReading:
         open=take.optional_number("open", 0.0, 1.0),
         account=take.optional_number("account", -1e9, 1e9),
         reserve=take.optional_number("reserve", 0.0, 1e9),
-        closings=take.integer("closings", 0, 0, 1 << 31),
+        closings=take.integer("closings", 0, 0, (1 << 31) - 1),
         delay_seconds=take.number("delay_seconds", 0.0, 0.0, 1e10),
         memory_free=take.optional_integer("memory_free", 0, 1 << 60),
         guests=tuple(_guest(item) for item in take.items("guests", MAX_GUESTS)),
@@ -153,6 +153,7 @@ def _guest(item: object) -> GuestReading:
         duty=take.optional_number("duty", 0.0, 1.0),
         memory=take.optional_integer("memory", 0, 1 << 60),
         frozen=take.boolean("frozen", default=False),
+        open=is_open if isinstance(is_open := take.raw("open"), bool) else None,
     )
 
 

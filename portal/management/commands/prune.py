@@ -22,6 +22,7 @@ AGES = {
     "events": "events of ended jobs",
     "jobs": "ended jobs with all their data",
     "usage_jobs": "usage per job in closed months",
+    "shared_minutes": "minutes of shared devices",
     "archives": "uploaded archives, by last use",
     "audit": "audit log rows",
 }

@@ -4,6 +4,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from scheduling.core.sharing.hosts import Consent
 from scheduling.enums import NodeState, one_of
 from tenants.models import Tenant
 from tenants.roles import Permission
@@ -13,6 +14,7 @@ from tessera.isolation import CONTAINER, LEVELS
 
 PLAIN_LEVELS = [level for level in LEVELS if level != CONTAINER]
 """Levels at which jobs without an image run."""
+CONSENTS = [consent.value for consent in Consent]
 
 
 class Node(models.Model):
@@ -38,6 +40,7 @@ class Node(models.Model):
     smallest GPU) are facts of the last probe, empty or 0 if unknown. ``data_interface`` names the
     network interface for traffic between the members of a gang; if it is empty, the fastest
     common one is used. ``storages`` has the last probe of each source of a storage, by source.
+    ``guests`` limits the guests on its devices (``Consent``), whatever their holders allow.
     """
 
     name = models.CharField(max_length=63)
@@ -57,6 +60,7 @@ class Node(models.Model):
     inventory = models.JSONField(default=dict, blank=True)
     has_docker = models.BooleanField(default=False)
     has_rdma = models.BooleanField(default=False)
+    guests = models.CharField(max_length=16, default=Consent.ANY.value)
     driver_version = models.CharField(max_length=128, blank=True, default="")
     cuda_version = models.CharField(max_length=32, blank=True, default="")
     gpu_memory_bytes = models.BigIntegerField(default=0)
@@ -100,6 +104,7 @@ class Node(models.Model):
                 condition=Q(isolation_level__in=["", *PLAIN_LEVELS]),
                 name="node_isolation_level_is_known",
             ),
+            models.CheckConstraint(condition=Q(guests__in=CONSENTS), name="node_guests_are_known"),
             models.CheckConstraint(
                 condition=Q(job_network__in=["", *job_networks.SETTINGS]),
                 name="node_job_network_is_known",
@@ -212,8 +217,8 @@ class Device(models.Model):
     ``pci_address``, ``serial``, ``model`` (the reported type) and ``sharing_modes`` are facts of
     the last probe that found it. ``disabled_reason`` is set by an admin, until ``disabled_until``
     or without end, and ``fault`` by the last probe; ``set_health`` derives ``healthy`` and
-    ``health_reason`` from both. The row of a device that has left the topology remains as history
-    (``retired_at``).
+    ``health_reason`` from both. ``guests`` limits its guests like ``Node.guests``. The row of a
+    device that has left the topology remains as history (``retired_at``).
     """
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="devices")
@@ -235,6 +240,7 @@ class Device(models.Model):
     cpus = models.FloatField(default=0)
     memory_bytes = models.BigIntegerField(default=0)
     sharing_modes = models.JSONField(default=list, blank=True)
+    guests = models.CharField(max_length=16, default=Consent.ANY.value)
     retired_at = models.DateTimeField(null=True)
 
     class Meta:
@@ -249,6 +255,9 @@ class Device(models.Model):
                 fields=["node", "uuid"],
                 condition=Q(retired_at=None) & ~Q(uuid=""),
                 name="device_one_per_uuid",
+            ),
+            models.CheckConstraint(
+                condition=Q(guests__in=CONSENTS), name="device_guests_are_known"
             ),
         ]
         indexes = [

@@ -229,6 +229,7 @@ CHANGES: Final[Mapping[str, Template]] = {
     "guest-leaves": fixed(
         "Guests leave a device when its holder leaves, or no longer allows them."
     ),
+    "guest-leaves-node": fixed("An admin limited the guests of the node or device."),
     "guest-leaves-switch": fixed("Device sharing was turned off for the cluster."),
     "guest-leaves-holder": fixed("The holder of the device stopped sharing it."),
     "guest-promoted": fixed("The holder of %(device)s has left: this job is now the holder."),

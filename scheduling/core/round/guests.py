@@ -18,8 +18,7 @@ from scheduling.core.sharing.hosts import (
     GuestRequest,
     Host,
     Refusal,
-    SharingMode,
-    consents,
+    may_share,
 )
 from scheduling.core.sharing.seats import Group, Seats
 from scheduling.core.values import (
@@ -86,9 +85,8 @@ def _look_again(deciding: RoundState) -> tuple[tuple[int, ...], tuple[int, ...]]
 def _may_stay(guest: HeldGuest, host: Host) -> bool:
     return (
         host.holder == guest.holder
-        and host.mode not in (SharingMode.EXCLUSIVE, SharingMode.MIG)
         and guest.slot <= host.most_guests
-        and consents(host.consent, host.tenant, guest.job.tenant)
+        and may_share(host, guest.job.tenant)
     )
 
 
@@ -113,12 +111,28 @@ def _may_hold(deciding: RoundState, guest: HeldGuest) -> bool:
     return left is None or left >= 1
 
 
+def _unusable_hosts(deciding: RoundState) -> frozenset[str]:
+    """Return the devices that get no guests, by address.
+
+    The engine excludes bad devices and nodes itself, but a guest binds no cell of it.
+    """
+    nodes, bad = deciding.tenancies.nodes, deciding.snapshot.bad_devices
+    closed = {name for name, node in nodes.items() if not node.placeable}
+    return frozenset(
+        host.address
+        for host in deciding.snapshot.hosts
+        if (host.node, host.index) in bad or host.node in closed or host.node not in nodes
+    )
+
+
 class _Placing:
     """Placement of waiting jobs as guests, by the turns of their tenants."""
 
     def __init__(self, deciding: RoundState) -> None:
         self._deciding = deciding
-        self._seats = Seats(deciding.snapshot.hosts, deciding.tenancies.owners)
+        self._seats = Seats(
+            deciding.snapshot.hosts, deciding.tenancies.owners, _unusable_hosts(deciding)
+        )
         self._groups: dict[Hashable, Group] = {}
         self._failed: dict[Hashable, Reason] = {}
         self.starts: list[GuestStart] = []

@@ -25,6 +25,11 @@ class Consent(StrEnum):
     SAME_TENANT = "same-tenant"
     ANY = "any"
 
+    @classmethod
+    def strictest(cls, *limits: str) -> Consent:
+        """Return the limit that allows the fewest guests; the holder, node and device set one."""
+        return min(map(cls, limits), key=tuple(cls).index)
+
 
 class SharingMode(StrEnum):
     """How memory and compute of jobs on one device are limited, as probed on the node."""
@@ -51,7 +56,7 @@ class LimitStrength(NamedTuple):
 LIMITS: Final[Mapping[SharingMode, LimitStrength]] = {
     SharingMode.EXCLUSIVE: LimitStrength("enforced", "enforced"),
     SharingMode.MIG: LimitStrength("enforced", "enforced"),
-    # The thread percentage of MPS is fixed when a process starts: bounds below it need the library.
+    # The thread percentage of MPS is fixed when a process starts; bounds below need the library.
     SharingMode.MPS: LimitStrength("enforced", "cooperative"),
     SharingMode.LIMITED: LimitStrength("enforced", "cooperative"),
     SharingMode.COOPERATIVE: LimitStrength("cooperative", "cooperative"),
@@ -236,6 +241,15 @@ def consents(consent: Consent, holder_tenant: int, guest_tenant: int) -> bool:
     return consent is Consent.ANY
 
 
+def may_share(host: Host, tenant: int) -> bool:
+    """Return whether a guest of a tenant may be on a device now, apart from its load."""
+    return (
+        host.mode not in _WITHOUT_GUESTS
+        and consents(host.consent, host.tenant, tenant)
+        and (host.tenant == tenant or may_meet(host.isolation, host.mode))
+    )
+
+
 def refusal(guest: GuestRequest, host: Host) -> Refusal | None:
     """Return the first rule by which a device cannot be the guest's host, or None."""
     return refusal_by_rules(guest, host) or refusal_now(host, guest.floor)
@@ -250,7 +264,7 @@ def refusal_by_rules(guest: GuestRequest, host: Host) -> Refusal | None:
         found = Refusal.MODE
     elif not consents(host.consent, host.tenant, guest.tenant):
         found = Refusal.CONSENT
-    elif guest.tenant != host.tenant and not _may_meet(host):
+    elif guest.tenant != host.tenant and not may_meet(host.isolation, host.mode):
         found = Refusal.TENANT
     elif guest.application in host.excluded:
         found = Refusal.EXCLUDED
@@ -271,9 +285,14 @@ def refusal_now(host: Host, floor: int) -> Refusal | None:
     return found
 
 
-def _may_meet(host: Host) -> bool:
-    """Return whether jobs of two tenants may use this device concurrently."""
-    return host.isolation in _APART and host.mode not in _WITHIN_A_TENANT
+def may_meet(isolation: str, mode: SharingMode) -> bool:
+    """Return whether jobs of two tenants may use a device concurrently.
+
+    Args:
+        isolation: isolation level of the node.
+        mode: sharing mode of the device.
+    """
+    return isolation in _APART and mode not in _WITHIN_A_TENANT
 
 
 def rank(guest: GuestRequest, host: Host) -> tuple[float, int, float, str]:

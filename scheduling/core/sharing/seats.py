@@ -87,9 +87,15 @@ class Seats:
     Args:
         hosts: the hosts of the snapshot; their addresses differ.
         owners: owners of the nodes whose jobs must be of one tenant.
+        unusable: addresses of hosts that get no guests, whatever their rules.
     """
 
-    def __init__(self, hosts: Iterable[Host], owners: Mapping[str, int | None]) -> None:
+    def __init__(
+        self,
+        hosts: Iterable[Host],
+        owners: Mapping[str, int | None],
+        unusable: Collection[str] = (),
+    ) -> None:
         self._examples: dict[_Kind, Host] = {}
         self._sizes: Counter[_Kind] = Counter()
         self._refused: dict[_Kind, Counter[Refusal]] = defaultdict(Counter)
@@ -105,7 +111,7 @@ class Seats:
             )  # fmt: skip
             self._examples.setdefault(kind, host)
             self._sizes[kind] += 1
-            closed = refusal_now(host, 1)
+            closed = Refusal.NODE if host.address in unusable else refusal_now(host, 1)
             if closed is None:
                 self._seats.append(_Seat(rank_with_memory(host), host, kind))
             else:

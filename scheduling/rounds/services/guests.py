@@ -8,8 +8,10 @@ from django.db import transaction
 
 from scheduling.clusters.models import ClusterRules
 from scheduling.core.messages import sentence
+from scheduling.core.sharing.hosts import Consent, SharingMode, consents, may_meet
 from scheduling.core.values import GuestStart, Start
-from scheduling.enums import LeaseKind, MemberStep
+from scheduling.enums import JobClass, LeaseKind, MemberStep, NodeState
+from scheduling.jobs.models import Job
 from scheduling.jobs.services.lifecycle import Note, record_job_events
 from scheduling.rounds.services.starts import GuestSeat
 from scheduling.runs.models import Attempt, Lease
@@ -20,9 +22,10 @@ PROMOTED: Final = "promoted"
 
 
 def seats_now(guests: Sequence[GuestStart], device_ids: Mapping[str, int]) -> dict[int, GuestSeat]:
-    """Return the place of each guest whose holder still runs, by job.
+    """Return the place of each guest whose holder still runs and still allows it, by job.
 
-    The cluster's switch is read again: it may have been turned off since the snapshot.
+    Switches, consent, isolation and the guest itself are read again: people may have changed them
+    since the snapshot.
     """
     if not guests or not ClusterRules.objects.filter(sharing=True).exists():
         return {}
@@ -31,22 +34,48 @@ def seats_now(guests: Sequence[GuestStart], device_ids: Mapping[str, int]) -> di
         released_at=None,
         kind=LeaseKind.USING,
         device_id__in=[device_ids[address] for address in addresses],
+        device__healthy=True,
+        device__node__state=NodeState.READY,
         member__step=MemberStep.RUNNING,
         member__stop_asked_at=None,
+        job__job_class=JobClass.GUARANTEED,
         job__sharing_stopped_at=None,
     )
     holders = {
-        (address, job_id): member_id
-        for address, job_id, member_id in rows.values_list(
-            "device__address", "job_id", "member_id"
-        )
+        (lease.device.address, lease.job_id): lease
+        for lease in rows.select_related("device__node", "job__virtual_cluster")
     }
+    willing = dict(
+        Job.objects.unscoped()
+        .filter(
+            pk__in=[guest.job_id for guest in guests],
+            job_class=JobClass.OPPORTUNISTIC,
+            guest_floor__isnull=False,
+        )
+        .values_list("pk", "tenant_id")
+    )
     found = {}
     for guest in guests:
-        member = holders.get((guest.member.leaves[0].address, guest.holder))
-        if member is not None:
-            found[guest.job_id] = GuestSeat(start=guest, holder_member=member)
+        lease = holders.get((guest.member.leaves[0].address, guest.holder))
+        tenant = willing.get(guest.job_id)
+        if lease is not None and tenant is not None and _admits(lease, guest, tenant):
+            found[guest.job_id] = GuestSeat(start=guest, holder_member=lease.member_id)
     return found
+
+
+def _admits(lease: Lease, guest: GuestStart, tenant: int) -> bool:
+    """Return whether the holder's lease admits a guest of a tenant now."""
+    job, device = lease.job, lease.device
+    if guest.mode not in device.sharing_modes or guest.slot > job.virtual_cluster.max_guests:
+        return False
+    consent = Consent.strictest(
+        (job.spec.get("sharing") or {}).get("guests", job.virtual_cluster.guests_default),
+        device.guests,
+        device.node.guests,
+    )
+    return consents(consent, job.tenant_id, tenant) and (
+        job.tenant_id == tenant or may_meet(device.node.isolation_level, SharingMode(guest.mode))
+    )
 
 
 def start_of(seat: GuestSeat) -> Start:

@@ -112,6 +112,7 @@ def guest_needs(using: str) -> dict[int, GuestNeed]:
 _HOST_COLUMNS: Final = (
     "device__address", "device__node__name", "device__index", "device__device_type",
     "device__node__isolation_level", "device__memory_bytes", "device__sharing_modes",
+    "device__guests", "device__node__guests",
     "job_id", "job__virtual_cluster_id", "job__tenant_id", "job__max_duration_seconds",
     "member_id", "member__role", "member__step", "member__stop_asked_at",
     "attempt__running_at", "attempt__progress__steps",
@@ -178,7 +179,9 @@ def _host(
     if rule is None or mode is None:
         return None
     sharing = json.loads(row["sharing_text"]) if row["sharing_text"] else {}
-    consent = Consent(sharing.get("guests", rule.consent))
+    consent = Consent.strictest(
+        sharing.get("guests", rule.consent), row["device__guests"], row["device__node__guests"]
+    )
     if consent is Consent.NONE or rule.most_guests == 0:
         return None
     slowdown = sharing.get("slowdown_percent", DEFAULT_SLOWDOWN) / 100
@@ -232,9 +235,9 @@ def _memory_free(
     The memory of a slot is memory of the node, for which its telemetry has no peak. The holder's
     own limit is used instead. Without any bound on its memory, a device takes no guest.
     """
-    if is_current and row["device__shared__memory_free"] is not None:
-        return int(row["device__shared__memory_free"])
     size = row["device__memory_bytes"]
+    if is_current and row["device__shared__memory_free"] is not None:
+        return min(int(row["device__shared__memory_free"]), int(size))
     peak = row["attempt__use__memory_peak"] or 0
     if mode is SharingMode.SLOT:
         peak = _limit_of(holding.get(row["job_id"]), row["member__role"])

@@ -52,7 +52,7 @@ class SharedDeviceRow:
 
     Attributes:
         mode: the sharing mode.
-        memory_limit, compute_limit: whether these limits are ``enforced``, ``cooperative`` or ``none``.
+        memory_limit, compute_limit: ``enforced``, ``cooperative`` or ``none``.
         at: time of the newest report.
         loss: share of its own pace that the holder loses, with its 95 % interval.
         baseline: seconds of a step of the holder without guests.
@@ -129,12 +129,17 @@ def job_sharing(viewer: Viewer, job_id: int) -> JobSharing:
         job_id=job.pk,
         role=role,
         guests=_consent(job),
-        slowdown_percent=(job.spec.get("sharing") or {}).get("slowdown_percent", DEFAULT_SLOWDOWN),
+        slowdown_percent=slowdown_percent(job),
         enabled=ClusterRules.objects.filter(sharing=True).exists(),
         stopped_at=job.sharing_stopped_at,
         guest_seconds=job.guest_seconds,
         devices=devices,
     )
+
+
+def slowdown_percent(job: Job) -> int:
+    """Return the percent of its own pace that a job may lose by guests."""
+    return int((job.spec.get("sharing") or {}).get("slowdown_percent", DEFAULT_SLOWDOWN))
 
 
 def _leases(job: Job) -> "QuerySet[Lease]":

@@ -36,6 +36,7 @@ class Hours:
     """Device-hours; ``lost_*`` are parts of them whose work was lost.
 
     ``guest`` are hours as a guest of a device that another job holds; nobody is charged for them.
+    ``delay`` are hours by which guests have delayed the jobs on their devices.
     """
 
     guaranteed: float = 0.0
@@ -43,6 +44,7 @@ class Hours:
     lost_preempted: float = 0.0
     lost_failed: float = 0.0
     guest: float = 0.0
+    delay: float = 0.0
 
     @property
     def held(self) -> float:
@@ -246,7 +248,7 @@ def _closed(since: date, until: date) -> UsageMonth | None:
 
 
 KEPT: Final = 16
-SUMS: Final = ("guaranteed", "borrowed", "lost_preempted", "lost_failed", "guest")
+SUMS: Final = ("guaranteed", "borrowed", "lost_preempted", "lost_failed", "guest", "delay")
 _HELD: Final = F("guaranteed") + F("borrowed")
 _Row = dict[str, Any]
 

@@ -14,14 +14,14 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final
 
 from django.db import transaction
-from django.db.models import Case, Exists, F, Max, Min, OuterRef, Q, Sum, When
+from django.db.models import Case, Exists, F, Max, Min, OuterRef, Q, QuerySet, Sum, When
 from django.db.models.functions import Greatest
 
 from scheduling.core.charging import charged_seconds
 from scheduling.core.lifecycle import EVICTED, end_reason
 from scheduling.enums import LeaseKind
 from scheduling.jobs.models import Job, JobEvent
-from scheduling.runs.models import Lease
+from scheduling.runs.models import GuestDelay, Lease
 from scheduling.usage.models import UsageDay, UsageJob, UsageMark, UsageMonth
 from tenants.models import UsedSoFar
 
@@ -81,7 +81,7 @@ LATEST_CHANGE: Final = timedelta(days=31)
 """Maximum delay between an end and its observation for which earlier days are corrected."""
 
 _DAY: Final = timedelta(days=1)
-_SUMS: Final = ("guaranteed", "borrowed", "lost_preempted", "lost_failed", "guest")
+_SUMS: Final = ("guaranteed", "borrowed", "lost_preempted", "lost_failed", "guest", "delay")
 _KINDS: Final = (LeaseKind.USING, LeaseKind.GUEST)
 _COLUMNS: Final = (
     "job_id",
@@ -108,6 +108,7 @@ class _Sum:
     lost_preempted: float = 0.0
     lost_failed: float = 0.0
     guest: float = 0.0
+    delay: float = 0.0
 
     def add(self, other: "_Sum") -> None:
         self.guaranteed += other.guaranteed
@@ -115,6 +116,7 @@ class _Sum:
         self.lost_preempted += other.lost_preempted
         self.lost_failed += other.lost_failed
         self.guest += other.guest
+        self.delay += other.delay
 
     def columns(self) -> dict[str, float]:
         return {name: getattr(self, name) for name in _SUMS}
@@ -194,14 +196,15 @@ def month_digest(month: date) -> tuple[str, int]:
         .order_by("day", "virtual_cluster_id", "owner_id", "is_gpu")
         .values_list(
             "day", "tenant_id", "virtual_cluster_id", "owner_id", "is_gpu",
-            "guaranteed", "borrowed", "lost_preempted", "lost_failed", "guest",
+            "guaranteed", "borrowed", "lost_preempted", "lost_failed", "guest", "delay",
         )
     )  # fmt: skip
     digest, count = hashlib.sha256(), 0
     for row in rows:
-        *whose, guaranteed, borrowed, preempted, failed, guest = row
+        *whose, guaranteed, borrowed, preempted, failed, guest, delay = row
         # Without guests, the digest must equal that of months closed before device sharing.
-        values = (guaranteed, borrowed, preempted, failed, *((guest,) if guest else ()))
+        shared = (guest, delay) if delay else (guest,) if guest else ()
+        values = (guaranteed, borrowed, preempted, failed, *shared)
         numbers = (f"{value:.3f}" for value in values)
         digest.update(",".join((*map(str, whose), *numbers)).encode() + b"\n")
         count += 1
@@ -322,6 +325,8 @@ def _sums(day: date, now: datetime) -> Mapping[tuple[int, bool], _Sum]:
         )
     )
     found: dict[tuple[int, bool], _Sum] = defaultdict(_Sum)
+    for job_id, is_gpu, seconds in _delays(day):
+        found[job_id, is_gpu].delay += seconds
     lost: list[tuple[Any, ...]] = []
     for row in leases.values_list(*_COLUMNS).iterator(chunk_size=2000):
         job_id, is_gpu, kind, cell, started, exited, released, _, *ending, ended = row
@@ -347,6 +352,10 @@ def _sums(day: date, now: datetime) -> Mapping[tuple[int, bool], _Sum]:
         elif seconds:
             found[job_id, is_gpu].lost_failed += seconds
     return found
+
+
+def _delays(day: date) -> "QuerySet[GuestDelay, tuple[int, bool, float]]":
+    return GuestDelay.objects.filter(day=day).values_list("job_id", "is_gpu", "seconds")
 
 
 def _came_to_nothing(outcome: str, failure: str, cause: str | None) -> bool:

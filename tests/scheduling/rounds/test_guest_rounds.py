@@ -14,16 +14,25 @@ from scheduling.core.lifecycle import FailureClass, JobState
 from scheduling.jobs.models import Job, JobEvent
 from scheduling.jobs.queries.why import why
 from scheduling.maintenance.invariants import violations
-from scheduling.runs.models import Attempt, AttemptProgress, Lease, Member
+from scheduling.rounds.services import rounds
+from scheduling.runs.models import (
+    Attempt,
+    AttemptProgress,
+    GuestDelay,
+    Lease,
+    Member,
+    SharedMinute,
+)
 from scheduling.runs.queries.node_members import DirectiveKind, directive_of
 from scheduling.runs.queries.sharing import job_sharing
 from scheduling.runs.services import attempts
-from scheduling.runs.services.guests import set_sharing, stop_sharing
+from scheduling.runs.services.guests import limit_guests, set_sharing, stop_sharing
 from scheduling.runs.services.progress import followed_attempts
 from scheduling.usage.models import UsageJob
 from scheduling.usage.queries.device_hours import hours_of_jobs
 from scheduling.usage.services.usage import sum_usage
-from tenants.errors import ForbiddenError, NotFoundError
+from tenants.errors import ForbiddenError, InvalidError, NotFoundError
+from tenants.models import AuditEntry
 from tenants.roles import Role
 from tests.factories.attempts import members_of
 from tests.factories.cluster import (
@@ -112,6 +121,10 @@ def test_a_job_becomes_the_guest_of_a_holder_that_allows_it():
         lambda: VirtualCluster.objects.unscoped().update(max_guests=0),
         lambda: Device.objects.update(memory_bytes=5 << 30),
         lambda: Job.objects.unscoped().update(sharing_stopped_at=NOW),
+        lambda: Device.objects.update(guests="none"),
+        lambda: Node.objects.update(guests="none"),
+        lambda: Node.objects.update(state="cordoned", held="cordoned"),
+        lambda: Device.objects.update(healthy=False, disabled_reason="dirty"),
     ],
 )
 def test_what_prevents_a_guest(prevent):
@@ -387,6 +400,169 @@ def test_a_cluster_that_does_not_share_reads_as_many_queries_as_before():
     assert state_of(holder) == JobState.RUNNING
 
 
+# -- limits of nodes and devices, and changes between snapshot and commit ------------------------
+
+
+def test_a_device_whose_guests_an_admin_forbids_loses_its_guest_at_once():
+    make_holder()
+    guest = make_guest()
+    device = lease_of(guest).device
+
+    with pytest.raises(ForbiddenError):
+        limit_guests(viewer=make_viewer("ada"), node_id=device.node_id, guests="none", now=LATER)
+    assert state_of(guest) == JobState.RUNNING
+    limit_guests(
+        viewer=make_viewer("root"), node_id=device.node_id, device=device.index, guests="none",
+        now=LATER,
+    )  # fmt: skip
+
+    assert state_of(guest) == JobState.PREEMPTING
+    (entry,) = AuditEntry.objects.unscoped().filter(action="device.guests")
+    assert entry.before == {"device": device.index, "guests": "any"}
+    assert entry.after == {"device": device.index, "guests": "none"}
+
+
+def test_a_node_for_guests_of_the_same_tenant_keeps_these_and_no_others():
+    make_holder()
+    guest = make_guest()
+    node = lease_of(guest).device.node_id
+
+    limit_guests(viewer=make_viewer("root"), node_id=node, guests="same-tenant", now=LATER)
+    run_round(LATER)
+
+    assert state_of(guest) == JobState.RUNNING
+    assert violations() == ()
+
+
+@pytest.mark.parametrize(("guests", "device"), [("some", None), ("none", 99)])
+def test_a_limit_that_is_not_valid_changes_nothing(guests, device):
+    node = Node.objects.get()
+
+    with pytest.raises((InvalidError, NotFoundError)):
+        limit_guests(
+            viewer=make_viewer("root"), node_id=node.pk, guests=guests, device=device, now=NOW
+        )
+
+    assert set(Device.objects.values_list("guests", flat=True)) == {"any"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: Device.objects.update(guests="none"),
+        lambda: Node.objects.update(guests="none"),
+        lambda: Node.objects.update(state="cordoned"),
+        lambda: Device.objects.update(healthy=False, disabled_reason="dirty"),
+        lambda: Device.objects.update(sharing_modes=["cooperative"]),
+        lambda: VirtualCluster.objects.unscoped().update(max_guests=0),
+        lambda: Job.objects.unscoped().filter(job_class="guaranteed").update(
+            spec={"sharing": {"guests": "none"}}
+        ),
+        lambda: Job.objects.unscoped().filter(state="queued").update(guest_floor=None),
+        lambda: Job.objects.unscoped().filter(state="queued").update(job_class="guaranteed"),
+        lambda: ClusterRules.objects.update(sharing=False),
+    ],
+)  # fmt: skip
+def test_a_change_between_snapshot_and_commit_prevents_the_start(change, monkeypatch):
+    make_holder()
+    job = make_job(**GUEST)
+    seats = rounds.seats_now
+    asked = []
+
+    def after_the_change(guests, device_ids):
+        asked.extend(guests)
+        change()
+        return seats(guests, device_ids)
+
+    monkeypatch.setattr(rounds, "seats_now", after_the_change)
+    run_round(LATER)
+
+    assert [guest.job_id for guest in asked] == [job.pk]
+    assert state_of(job) == JobState.QUEUED
+    assert not Lease.objects.filter(kind="guest").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: Node.objects.update(isolation_level="none"),
+        lambda: Device.objects.update(sharing_modes=["mps"]),
+    ],
+)
+def test_jobs_of_two_tenants_part_where_the_node_separates_them_no_more(change):
+    _, guest = two_tenants()
+    assert state_of(guest) == JobState.RUNNING
+
+    change()
+    run_round(LATER)
+
+    assert state_of(guest) == JobState.PREEMPTING
+
+
+def two_tenants() -> tuple[Job, Job]:
+    """A holder of one tenant, and its guest of another tenant."""
+    VirtualCluster.objects.unscoped().update(guests_default="any")
+    make_virtual_cluster("language-a", make_tenant("language", bob=Role.MEMBER), cells=0)
+    Node.objects.update(isolation_level="user")
+    holder = make_holder(sharing={"guests": "any"})
+    guest = make_job("bob", job_document(virtual_cluster="language-a", **GUEST))
+    start(guest, at=LATER)
+    return holder, guest
+
+
+def test_a_node_cannot_report_more_free_memory_than_a_device_has():
+    holder = make_holder()
+    VirtualCluster.objects.unscoped().update(max_guests=2)
+    Device.objects.exclude(index=0).update(sharing_modes=[])
+    guest = make_guest()
+    size = lease_of(guest).device.memory_bytes
+    read(guest, company(holder, memory_free=1 << 60))
+    needs = {"allowed": True, "memory": f"{(size >> 20) + 1}MiB"}
+    job = make_job(**{"class": "opportunistic", "sharing": needs})
+
+    run_round(LATER)
+
+    assert state_of(job) == JobState.QUEUED
+
+
+def test_delays_are_booked_once_a_member_and_at_most_the_time_that_has_passed():
+    holder = make_holder()
+    make_guest()
+    guest = make_guest()
+    device = lease_of(guest).device
+    company_now = company(holder, delay_seconds=2.0)
+    readings = [DeviceReading(index=index, company=company_now) for index in (0, 1)]
+
+    for seconds in (0, 15):
+        keep_shared(
+            node_id=device.node_id, devices=readings, now=LATER + timedelta(seconds=seconds)
+        )
+    assert [row.seconds for row in GuestDelay.objects.all()] == [2.0]
+    forged = DeviceReading(index=0, company=replace(company_now, delay_seconds=1e10))
+    keep_shared(node_id=device.node_id, devices=[forged], now=LATER + timedelta(seconds=30))
+
+    assert [row.seconds for row in GuestDelay.objects.all()] == [2.0 + 15.0]
+    sum_usage(now=LATER + timedelta(hours=1))
+    assert UsageJob.objects.unscoped().get(job=holder.pk).delay == 17.0
+
+
+def test_the_history_of_a_device_has_one_row_a_minute_and_at_most_a_day():
+    holder = make_holder()
+    guest = make_guest()
+    for seconds in (0, 15, 60):
+        found = company(holder, loss=seconds / 1000)
+        reading = DeviceReading(index=lease_of(guest).device.index, company=found)
+        at = LATER + timedelta(seconds=seconds)
+        keep_shared(node_id=lease_of(guest).device.node_id, devices=[reading], now=at)
+
+    assert [row.loss for row in SharedMinute.objects.order_by("minute")] == [0.015, 0.06]
+    tomorrow = LATER + timedelta(days=1)
+    keep_shared(node_id=lease_of(guest).device.node_id, devices=[reading], now=tomorrow)
+    assert [row.minute for row in SharedMinute.objects.order_by("minute")] == [
+        (LATER + timedelta(seconds=60)).replace(second=0), tomorrow.replace(second=0),
+    ]  # fmt: skip
+
+
 def company(holder: Job, **changes: Any) -> CompanyReading:
     return CompanyReading(
         holder_run_id=f"{Attempt.objects.get(job=holder).uid}.worker.0",
@@ -402,12 +578,7 @@ def read(guest: Job, found: CompanyReading) -> int:
 
 
 def test_the_figures_of_a_device_are_of_its_holder_and_hide_jobs_of_other_tenants():
-    VirtualCluster.objects.unscoped().update(guests_default="any")
-    make_virtual_cluster("language-a", make_tenant("language", bob=Role.MEMBER), cells=0)
-    Node.objects.update(isolation_level="user")
-    holder = make_holder(sharing={"guests": "any"})
-    guest = make_job("bob", job_document(virtual_cluster="language-a", **GUEST))
-    start(guest, at=LATER)
+    holder, guest = two_tenants()
     run_id = f"{Attempt.objects.get(job=guest).uid}.worker.0"
     guests = (GuestReading(run_id=run_id, duty=0.3, memory=123), GuestReading(run_id="x.y.0"))
 

@@ -44,6 +44,9 @@ def test_the_state_of_a_coordinator_is_read_with_its_guests() -> None:
         {"holder_run_id": 3},
         {"open": 2.0},
         {"closings": -1},
+        {"closings": 1 << 31},  # more than the column holds
+        {"delay_seconds": float("nan")},
+        {"loss": float("inf")},
         {"memory_free": "all"},
         {"guests": [{}] * 4},
         {"guests": {}},
