@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Annotated, Any, Final, TypedDict
 
 from django.http import HttpResponse
@@ -16,6 +17,8 @@ from portal.api.history import FORMATS, MEDIA_TYPE, CsvRenderer, csv_file
 from portal.api.queries import Query
 from portal.api.schema import Op
 from portal.api.views import ApiViewSet
+from scheduling.core.spec_differences import SpecRow
+from tenants.clock import database_now
 from tenants.errors import InvalidError
 from workers.metrics import (
     MOST_NAMES,
@@ -29,6 +32,7 @@ from workers.metrics import (
     metrics_of_job,
     total_steps_of,
 )
+from workers.run_comparison import MOST_JOBS, ComparedRun, compare_runs, read_run_ids
 
 _RANKS: Final = ("first", "all")
 _TAKES: Final = (
@@ -53,7 +57,7 @@ _TAKES: Final = (
     ),
 )
 COLUMNS: Final = ("step", "time", "epoch", "attempt", "value", "low", "high", "count")
-_HEAD: Final = ("name", "role", "rank", "process", *COLUMNS, "not_finite", "superseded")
+CSV_HEAD: Final = ("name", "role", "rank", "process", *COLUMNS, "not_finite", "superseded")
 
 
 class MetricOut(TypedDict):
@@ -108,13 +112,91 @@ class MetricsOut(TypedDict):
 metric_out = Body(MetricOut, MetricSummary)
 curve_out = Body(CurveOut, MetricCurve)
 
+
+class ComparedMetricOut(TypedDict):
+    """Values of a metric of the first rank; null if not finite, or if no value is better."""
+
+    last: float | None
+    best: float | None
+
+
+class ComparedRunOut(TypedDict):
+    """A compared job. `wait`: seconds in the queue until its first start; null before it."""
+
+    id: Annotated[int, From("row.id")]
+    name: Annotated[str, From("row.name")]
+    state: Annotated[str, From("row.shown_state")]
+    gpu_hours: Annotated[float, From("hours.gpu")]
+    slot_hours: Annotated[float, From("hours.slot")]
+    wait: Annotated[float | None, From("wait_seconds")]
+    preemptions: int
+    last_step: int | None
+    total_steps: int | None
+    goodput: float | None
+    metrics: Annotated[
+        dict[str, ComparedMetricOut],
+        From(by=lambda run: {name: asdict(one) for name, one in run.metrics.items()}),
+    ]
+
+
+class ComparedFieldOut(TypedDict):
+    """A field of the specifications; null where a specification lacks it.
+
+    `path`: names joined by points. An option of a command has its name, such as `--lr`.
+    """
+
+    path: str
+    values: list[str | None]
+    differs: bool
+
+
+class ComparedRunsOut(TypedDict):
+    """Jobs side by side, in the order of the request.
+
+    `goals`: the better direction of each metric, `min` or `max`; null if its name states none.
+    """
+
+    jobs: list[ComparedRunOut]
+    goals: dict[str, str | None]
+    fields: list[ComparedFieldOut]
+
+
+compared_run_out = Body(ComparedRunOut, ComparedRun)
+compared_field_out = Body(ComparedFieldOut, SpecRow)
+
 METRICS: Final[Mapping[str, Op]] = {
+    "compare": Op(
+        takes=(
+            OpenApiParameter(
+                "jobs",
+                str,
+                required=True,
+                description=f"Job IDs, at most {MOST_JOBS}; repeat or use commas.",
+            ),
+        ),
+        answer=ComparedRunsOut,
+    ),
     "metrics": Op(takes=_TAKES, answer=MetricsOut, also={(200, MEDIA_TYPE): str}),
 }
 
 
 class JobMetrics(ApiViewSet):
-    """The action of jobs for metrics."""
+    """The actions of jobs for metrics."""
+
+    @action(detail=False, methods=["get"])
+    def compare(self, request: Request) -> Response:
+        """Compare results and specifications of up to eight jobs.
+
+        Curves are at `metrics` of each job.
+        """
+        ids = read_run_ids(self.query.given.getlist("jobs"))
+        found = compare_runs(self.viewer, ids, now=database_now())
+        answer = ComparedRunsOut(
+            jobs=[compared_run_out(run) for run in found.runs],
+            goals={name: goal and goal.value for name, goal in found.goals.items()},
+            fields=[compared_field_out(row) for row in found.fields],
+        )
+        return Response(answer)
 
     @action(detail=True, methods=["get"], renderer_classes=(JSONRenderer, CsvRenderer))
     def metrics(self, request: Request, pk: int) -> Response | HttpResponse:
@@ -158,14 +240,19 @@ def wanted_from(query: Query) -> Wanted:
     return Wanted(
         names=names,
         axis=Axis(axis),
-        since=_bound(query, "since"),
-        until=_bound(query, "until"),
+        since=bound_from(query, "since"),
+        until=bound_from(query, "until"),
         points=query.number("points", default=USUAL_POINTS, least=10, most=MOST_POINTS),
         all_ranks=ranks == "all",
     )
 
 
-def _bound(query: Query, name: str) -> float | None:
+def bound_from(query: Query, name: str) -> float | None:
+    """Read a finite number from a query parameter; None if it is missing.
+
+    Raises:
+        InvalidError: it is not a finite number.
+    """
     given = query.text(name)
     if not given:
         return None
@@ -182,10 +269,11 @@ def _bound(query: Query, name: str) -> float | None:
 
 def metrics_csv(job_id: int, curves: Sequence[MetricCurve]) -> HttpResponse:
     """Return curves as a CSV file with a row for each point."""
-    return csv_file(_HEAD, _rows(curves), f"job-{job_id}-metrics.csv")
+    return csv_file(CSV_HEAD, csv_rows(curves), f"job-{job_id}-metrics.csv")
 
 
-def _rows(curves: Sequence[MetricCurve]) -> Iterator[list[str]]:
+def csv_rows(curves: Sequence[MetricCurve]) -> Iterator[list[str]]:
+    """Yield the cells of each point, in the order of ``CSV_HEAD``."""
     for curve in curves:
         columns = [curve.column(name) for name in (*COLUMNS, "bad")]
         for values in zip(*columns, curve.is_superseded.tolist(), strict=True):

@@ -32,6 +32,8 @@ WORDS: Final = (
     _("Step"),
     _("Time"),
     _("Epoch"),
+    _("Hours"),
+    _("Device-hours"),
     _("smoothed"),
     _("{number} events"),
     _("Not all values are positive."),

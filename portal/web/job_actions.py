@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final
+from urllib.parse import urlencode
 
 from asgiref.sync import sync_to_async
 from django.contrib import messages
@@ -34,6 +35,7 @@ from workers.job_logs import read_log
 
 LONGEST_REASON = 500
 CHUNK_BYTES = 1 << 20
+COMPARE: Final = "compare"
 TITLES: Final = {
     "stop": gettext_lazy("Stop"),
     "hold": gettext_lazy("Hold"),
@@ -192,6 +194,9 @@ def act_on_many(request: PageRequest) -> HttpResponse:
     """Apply one action to all selected jobs, and report the result of each."""
     form = request.http.POST
     act = form.get("act", "")
+    if act == COMPARE:
+        jobs = ",".join(each for each in form.getlist("selected")[:MOST_ROWS])
+        return HttpResponseRedirect(f"{reverse('jobs-compare')}?{urlencode({'jobs': jobs})}")
     if act not in TITLES:
         raise InvalidError(
             _("Unknown action."),

@@ -136,19 +136,7 @@ def _traces(
     }
     who = "" if not (curve.rank or curve.process) else f" {curve.role} {curve.rank}"
     who += f".{curve.process}" if curve.process else ""
-    xs, ys = _x_values(curve, axis), _y_values(curve)
-    lost = curve.is_superseded.tolist()
-    attempts = curve.column("attempt")
-    for superseded in (True, False):
-        points = _broken(
-            [
-                (x, y, attempt)
-                for x, y, attempt, is_lost in zip(xs, ys, attempts, lost, strict=True)
-                if is_lost is superseded
-            ]
-        )
-        if superseded and not points:
-            continue
+    for superseded, points in lines_of_curve(curve, _x_values(curve, axis)):
         name = _("%(name)s (superseded)") % {"name": curve.name} if superseded else curve.name
         yield {
             **common,
@@ -157,6 +145,25 @@ def _traces(
             "x": [x for x, _y in points],
             "y": [y for _x, y in points],
         }
+
+
+def lines_of_curve(
+    curve: MetricCurve, xs: Sequence[Any]
+) -> Iterator[tuple[bool, list[tuple[Any, float | None]]]]:
+    """Yield the superseded points, if any, and then those in force, with gaps at new attempts.
+
+    Args:
+        curve: of one series.
+        xs: place of each of its points on the axis.
+    """
+    lost = curve.is_superseded.tolist()
+    points = list(zip(xs, _y_values(curve), curve.column("attempt"), lost, strict=True))
+    for superseded in (True, False):
+        found = _broken(
+            [(x, y, attempt) for x, y, attempt, is_lost in points if is_lost is superseded]
+        )
+        if found or not superseded:
+            yield superseded, found
 
 
 def _broken(points: Sequence[tuple[Any, float | None, int]]) -> list[tuple[Any, float | None]]:

@@ -33,6 +33,7 @@ from portal.web import (
     promises,
     reconfiguring,
     reports,
+    run_comparison,
     session,
     storages,
     submit,
@@ -48,6 +49,8 @@ from portal.web import (
 
 LISTS: Final[list[URLPattern]] = [
     path("jobs/act/", job_actions.act_on_many, name="jobs-act"),
+    path("jobs/compare/", run_comparison.compare, name="jobs-compare"),
+    path("jobs/compare/curves.json", run_comparison.curves, name="jobs-compare-curves"),
     path("jobs/views/", jobs_filters.save_list_view, name="jobs-views"),
     path("job-templates/", jobs_filters.job_templates, name="job-templates"),
     path("job-templates/keep/", jobs_filters.keep_template, name="job-template-keep"),

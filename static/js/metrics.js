@@ -30,7 +30,7 @@ export function smooth(values, factor) {
   });
 }
 
-class Metrics {
+export class Metrics {
   constructor(box) {
     this.box = box;
     this.plot = $(".plot", box);
@@ -255,7 +255,7 @@ class Metrics {
     const table = Object.assign(document.createElement("table"), { className: "tight" });
     const cell = (row, tag, text, numeric) => row.append(Object.assign(document.createElement(tag), { textContent: text, className: numeric ? "num" : "" }));
     const head = table.createTHead().insertRow();
-    cell(head, "th", translate({ step: "Step", time: "Time", epoch: "Epoch" }[this.x]), false);
+    cell(head, "th", translate({ step: "Step", time: "Time", epoch: "Epoch", hours: "Hours", "device-hours": "Device-hours" }[this.x]), false);
     traces.forEach((trace) => cell(head, "th", trace.name, true));
     const body = table.createTBody();
     const newest = [...rows.keys()].sort((a, b) => this.number(b) - this.number(a)).slice(0, MOST_ROWS);

@@ -99,6 +99,37 @@ def test_slurm_commands_use_the_local_zone_as_slurm_does(monkeypatch: pytest.Mon
     assert read_moment("today", late) == datetime(2026, 3, 1, 23, tzinfo=UTC)
 
 
+def test_compare_shows_results_and_fields_that_differ(
+    tessera: CommandLine, portal: Portal
+) -> None:
+    run = {"gpu_hours": 1.5, "slot_hours": 0.0, "wait": None, "preemptions": 2, "last_step": 90}
+    one = {
+        **run,
+        "id": 7,
+        "name": "a",
+        "goodput": 3.0,
+        "metrics": {"loss": {"last": 2, "best": 1}},
+    }
+    other = {**run, "id": 9, "name": "b", "goodput": None, "metrics": {}}
+    rows = [("--lr", ["0.1", None], True), ("roles.worker.devices", ["1", "1"], False)]
+    body = {
+        "jobs": [one, other],
+        "goals": {"loss": "min"},
+        "fields": [{"path": path, "values": values, "differs": d} for path, values, d in rows],
+    }
+    portal.answer("GET", "jobs/compare/", body)
+
+    ran = tessera("compare", "7", "9")
+
+    lines = [line.split() for line in ran.out.splitlines()]
+    assert ["loss,", "last", "2", "-"] in lines
+    assert ["loss,", "best", "1", "-"] in lines
+    assert ["preemptions", "2", "2"] in lines
+    assert ["--lr", "0.1", "-"] in lines
+    assert "roles.worker.devices" not in ran.out
+    assert json.loads(tessera("compare", "7", "9", "--json").out) == body
+
+
 def test_grids_shows_each_grid_with_its_plan_and_times(
     tessera: CommandLine, portal: Portal
 ) -> None:

@@ -1,4 +1,4 @@
-"""The commands ``status``, ``grids`` and ``logs``: state, ranks, grids and log of one job."""
+"""The commands ``status``, ``grids``, ``compare`` and ``logs`` about single jobs."""
 
 import re
 import sys
@@ -120,6 +120,51 @@ def grids(
         ),
         empty="No grids: the model has not been profiled yet.",
     )
+
+
+def compare(
+    context: typer.Context,
+    job_ids: Annotated[list[int], typer.Argument(help="2 to 8 job IDs.", min=1)],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Compare jobs: results of metrics, costs, and the fields that differ."""
+    session: Session = context.obj
+    with session.client() as client:
+        found = client.get("jobs/compare/", jobs=",".join(map(str, job_ids)))
+    if as_json:
+        print_json(found)
+        return
+    runs: list[Mapping[str, Any]] = list(found["jobs"])
+    heads = ("", *(f"{run['id']} {run['name']}" for run in runs))
+    print_table(tuple(map(escape, heads)), _results(runs, found["goals"]), empty="No jobs.")
+    print_table(
+        tuple(map(escape, ("DIFFERENCE", *heads[1:]))),
+        (
+            tuple(escape(text or "-") for text in (field["path"], *field["values"]))
+            for field in found["fields"]
+            if field["differs"]
+        ),
+        empty="All compared fields are equal.",
+    )
+
+
+def _results(
+    runs: list[Mapping[str, Any]], goals: Mapping[str, str | None]
+) -> Iterator[tuple[str, ...]]:
+    for name, goal in goals.items():
+        for which in ("last", "best") if goal else ("last",):
+            values = [(run["metrics"].get(name) or {}).get(which) for run in runs]
+            yield (escape(f"{name}, {which}"), *(_figure(value, "") for value in values))
+    for label, key, unit in (
+        ("step", "last_step", ""),
+        ("goodput", "goodput", "/s"),
+        ("GPU hours", "gpu_hours", ""),
+        ("CPU slot hours", "slot_hours", ""),
+        ("time in the queue", "wait", " s"),
+        ("preemptions", "preemptions", ""),
+    ):
+        yield (label, *(_figure(run[key], unit) for run in runs))
 
 
 def _figure(value: float | None, unit: str) -> str:
