@@ -6,13 +6,14 @@ from tenants.edits import UNCHANGED, given, require_version, update_row
 from tenants.errors import StaleEditError
 from tenants.models import AuditEntry, Tenant
 from tenants.viewers import Viewer
+from tests.factories.tenants import make_tenant
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
 def tenant() -> Tenant:
-    return Tenant.objects.unscoped().create(name="vision", uid=71_000)
+    return make_tenant("vision")
 
 
 def edit(tenant: Tenant, name: str, *, expected: int | None = None) -> bool:
@@ -23,7 +24,7 @@ def edit(tenant: Tenant, name: str, *, expected: int | None = None) -> bool:
         expected_version=expected,
         read_version=tenant.version,
         values={"name": name},
-        viewer=Viewer(user_id=None, username="admin", is_cluster_admin=True),
+        viewer=Viewer.system("admin"),
         action="tenant.update",
         shown=lambda values: {**values, "shown": True},
     )
