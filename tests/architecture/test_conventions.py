@@ -53,7 +53,7 @@ def undocumented(node: ast.Module | ast.ClassDef) -> Iterator[str]:
             yield from undocumented(child)
 
 
-def test_every_module_says_what_it_is_for() -> None:
+def test_every_module_reports_what_it_is_for() -> None:
     missing = []
     for path in MODULES:
         tree = ast.parse(path.read_text())

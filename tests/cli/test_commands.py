@@ -180,7 +180,7 @@ def test_a_refusal_shows_field_value_and_remedy(tessera: CommandLine, portal: Po
 
 
 @pytest.mark.parametrize(("status", "exit_status"), [(401, 4), (403, 4), (404, 5), (500, 1)])
-def test_the_exit_status_tells_refusals_apart(
+def test_the_exit_status_distinguishes_refusals(
     tessera: CommandLine, portal: Portal, status: int, exit_status: int
 ) -> None:
     portal.answer("GET", "jobs/7/why/", {"title": "no"}, status=status)

@@ -40,7 +40,7 @@ def answer(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_a_script_is_submitted_and_what_was_not_understood_is_said(
+def test_a_script_is_submitted_and_what_was_not_understood_is_reported(
     portal: Portal, tessera: CommandLine, job: dict[str, Any], script: Path
 ) -> None:
     portal.answer("POST", "import/auto/", answer(job=job, jobs=[7, 8]), status=201)

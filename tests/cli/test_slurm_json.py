@@ -180,7 +180,7 @@ def test_sinfo_keeps_to_states_as_slurm_names_them(
     assert ran.out.split() == names.split()
 
 
-def test_sinfo_says_which_states_there_are(tessera: CommandLine) -> None:
+def test_sinfo_reports_which_states_there_are(tessera: CommandLine) -> None:
     ran = tessera("slurm", "sinfo", "-t", "napping")
 
     for known in ("idle", "mix", "alloc", "drained", "draining", "down", "unknown"):

@@ -154,7 +154,7 @@ def test_rows_change_in_place_and_several_jobs_are_stopped_at_once(
         expect(row.locator(".st")).to_have_text("Stopped", timeout=SLOW_MS)
 
 
-def test_an_error_stands_at_its_field_with_a_value_that_would_do(
+def test_an_error_is_at_its_field_with_a_value_that_would_do(
     alice: Page, running_portal: RunningPortal
 ) -> None:
     alice.goto(f"{running_portal.url}/submit/")

@@ -92,7 +92,7 @@ def test_nothing_moves_for_those_who_asked_for_less_motion(
     assert longest <= 0.001
 
 
-def test_paper_has_no_frame_and_says_where_it_comes_from(
+def test_paper_has_no_frame_and_reports_where_it_comes_from(
     busy_portal: RunningPortal, admin: Page
 ) -> None:
     admin.emulate_media(media="print", color_scheme="dark")

@@ -54,7 +54,7 @@ def test_no_promise_is_broken_when_a_process_is_killed_five_times(
 
 
 @pytest.mark.parametrize("victims", VICTIMS, ids="+".join)
-def test_no_promise_is_broken_when_a_process_stands_still_for_thirty_seconds(
+def test_no_promise_is_broken_when_a_process_stops_for_thirty_seconds(
     victims: tuple[str, ...], portal: WholePortal, make_scene: MakeScene
 ) -> None:
     rng = _chance(f"stop-{victims[0]}")

@@ -92,7 +92,7 @@ def test_a_job_whose_end_nobody_observes_is_charged_to_its_end(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("node", NODES)
-def test_a_node_whose_session_stands_still_for_thirty_seconds_loses_no_job(
+def test_a_node_whose_session_stops_for_thirty_seconds_loses_no_job(
     node: str, portal: WholePortal, make_scene: MakeScene
 ) -> None:
     rng = random.Random(SEED + 2 + NODES.index(node))

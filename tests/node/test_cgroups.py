@@ -115,7 +115,7 @@ def test_version_one_gets_both_limits_each_in_its_own_tree(mount: Path) -> None:
     assert (paths["cpu"] / "cpu.cfs_quota_us").read_text() == "50000"
 
 
-def test_a_process_that_may_not_enter_is_told_from_one_that_has(mount: Path) -> None:
+def test_a_process_that_may_not_enter_is_distinguished_from_one_that_has(mount: Path) -> None:
     path = unified(mount)
     group = cgroups.create(RUN, cpus=1, memory_bytes=MEMORY)
     assert group is not None

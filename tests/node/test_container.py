@@ -101,7 +101,7 @@ def test_what_the_engine_keeps_back_at_the_end_is_asked_for(
     assert payload.descriptors() == []
 
 
-def test_an_engine_that_is_not_there_is_said() -> None:
+def test_an_engine_that_is_not_there_is_reported() -> None:
     with pytest.raises(engine.EngineError, match="cannot be reached"):
         engine.call("/nonexistent.sock", "GET", "/version")
     assert engine.identify("/nonexistent.sock") is None
@@ -298,7 +298,7 @@ def test_a_container_outlives_the_session_and_dies_with_its_runner(
 
 
 @pytest_docker
-def test_a_container_that_is_missing_or_cannot_start_says_why(
+def test_a_container_that_is_missing_or_cannot_start_shows_the_reason(
     docker: Engine, session: Session
 ) -> None:
     missing = docker.spec("true")

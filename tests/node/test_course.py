@@ -12,7 +12,7 @@ from tessera.node.course import Course, age_of_end, failure_of
 TERM, KILL = signal.SIGTERM, signal.SIGKILL
 
 
-def test_a_job_that_says_nothing_gets_term_at_once_and_kill_after_grace() -> None:
+def test_a_job_that_reports_nothing_gets_term_at_once_and_kill_after_grace() -> None:
     course = Course()
 
     course.order(10.0, "stopped", "user", 5.0, listens=False)

@@ -46,7 +46,7 @@ def listening(path: Path, about: Mapping[str, object], *, rootless: bool) -> Ite
         thread.join()
 
 
-def test_engines_are_told_apart(tmp_path: Path) -> None:
+def test_engines_are_distinguished(tmp_path: Path) -> None:
     docker, podman = tmp_path / "docker.sock", tmp_path / "podman" / "podman.sock"
     with listening(docker, DOCKER, rootless=False), listening(podman, PODMAN, rootless=True):
         found = engine.find_engines([str(podman), str(docker), str(tmp_path / "none.sock")])

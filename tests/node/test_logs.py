@@ -135,7 +135,7 @@ def test_a_flood_that_lasts_to_the_end_is_marked_too(tmp_path: Path) -> None:
     assert read_from(str(tmp_path), 0)[1].endswith(b": 1000 bytes dropped\n")
 
 
-def test_a_disk_that_is_full_for_a_while_is_said_when_there_is_room(
+def test_a_disk_that_is_full_for_a_while_is_reported_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = open_log(str(tmp_path))

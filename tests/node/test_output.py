@@ -110,7 +110,7 @@ def test_another_process_resumes_behind_the_bytes_that_were_written(
     assert got + rest[len(got) - noted[1] :] == b"".join(message.text for message in messages)
 
 
-def test_pieces_of_a_long_line_that_share_its_time_are_told_apart() -> None:
+def test_pieces_of_a_long_line_that_share_its_time_are_distinguished() -> None:
     messages = [Message(0, 1, b"0" * 100)] * 19
     output = Output()
     output.resume()
@@ -152,7 +152,7 @@ def test_only_the_last_seconds_are_asked_for_again() -> None:
     assert output.resume() == f"&since={NINE + 899}"
 
 
-def test_what_goes_on_after_a_place_that_was_dropped_is_taken_and_the_loss_is_said() -> None:
+def test_what_goes_on_after_a_place_that_was_dropped_is_taken_and_the_loss_is_reported() -> None:
     output = Output()
     output.resume()
     output.feed(told([Message(0, 1, b"first\n")], ""))

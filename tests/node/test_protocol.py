@@ -205,7 +205,7 @@ def test_a_status_of_another_version_is_read_without_its_unknown_fields() -> Non
     assert RunStatus.from_json(fields) == dataclasses.replace(status, protocol=9)
 
 
-def test_an_earlier_versions_status_and_inventory_say_nothing_of_isolation() -> None:
+def test_an_earlier_versions_status_and_inventory_report_nothing_of_isolation() -> None:
     status = RunStatus(run_id=f"{ATTEMPT}.worker.0", phase=protocol.RUNNING, isolation="user")
     inventory = Inventory(devices=[], levels=["node", "device"], cpus=2, memory_bytes=1)
     fields = status.to_json()

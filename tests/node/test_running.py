@@ -350,7 +350,7 @@ def test_a_job_is_in_groups_with_its_limits(shared: Session) -> None:
     assert not cgroups.members(status.run_id)
 
 
-def test_limits_that_cannot_be_enforced_are_said(shared: Session) -> None:
+def test_limits_that_cannot_be_enforced_are_reported(shared: Session) -> None:
     from tessera.node import cgroups
 
     if cgroups.version():

@@ -81,7 +81,7 @@ def test_a_bad_request_is_refused_with_its_code(
     assert shared.runs() == []
 
 
-def test_hello_says_who_is_there(shared: Session) -> None:
+def test_hello_reports_who_is_there(shared: Session) -> None:
     hello = NodeHello.from_json(shared.ask("hello", protocol=1)["hello"])
 
     assert hello.pid == shared.process.pid

@@ -90,7 +90,7 @@ def test_a_preparation_that_is_cut_off_leaves_no_status_without_its_spec(
     assert state.load_spec(path) == {"command": "true"}
 
 
-def test_a_file_without_a_status_is_told_from_one_that_is_damaged(tmp_path: Path) -> None:
+def test_a_file_without_a_status_is_distinguished_from_one_that_is_damaged(tmp_path: Path) -> None:
     missing, empty, damaged = (str(tmp_path / name) for name in ("a", "b", "c"))
     Path(empty).touch()
     make(damaged, b'{"n": 0}')

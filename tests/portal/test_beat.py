@@ -52,7 +52,7 @@ def no_rounds(real_database: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeats.MissedRounds, "look", lambda *_, **__: False)
 
 
-def test_one_beat_sends_and_the_other_stands_by() -> None:
+def test_one_beat_sends_and_the_other_is_on_standby() -> None:
     first, second = Beat("a"), Beat("b")
     long_ago(first)
 

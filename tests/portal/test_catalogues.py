@@ -90,7 +90,7 @@ def test_every_template_of_a_message_is_in_the_catalogue(path: Path) -> None:
             assert (template.context, template.one, template.many) in known, code
 
 
-def test_no_template_says_what_a_filter_has_marked_safe() -> None:
+def test_no_template_reports_what_a_filter_has_marked_safe() -> None:
     # ``translated`` leaves it as it is: it cannot tell markup from a sentence.
     for path in (ROOT / "templates").rglob("*.html"):
         assert not re.search(
@@ -154,7 +154,7 @@ def test_a_message_of_another_version_keeps_the_text_of_its_time() -> None:
         assert translated(changed) == "It waits for node n-1."
 
 
-def test_a_reason_is_said_with_the_facts_of_the_english_one() -> None:
+def test_a_reason_is_reported_with_the_facts_of_the_english_one() -> None:
     with translation.override("zh-hans"):
         told = translated(
             sentence("too-many-live-jobs-of-person", name="ada", n=1, live=1, new=2, most=2)

@@ -35,7 +35,7 @@ def entries():
 
 
 @pytest.mark.django_db
-def test_a_row_says_who_did_what_to_which_thing_and_how_it_looked():
+def test_a_row_reports_who_did_what_to_which_thing_and_how_it_looked():
     vision = make_tenant("vision", alice=Role.LEAD)
 
     with audit_context(request_id="req-12345678"):

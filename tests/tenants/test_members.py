@@ -58,7 +58,7 @@ def test_a_lead_lets_a_person_in_and_it_is_recorded(vision):
     assert entry.after == {"user": "Carol", "role": "member", "max_devices": 4}
 
 
-def test_all_that_is_wrong_with_a_new_member_is_said_at_once(vision):
+def test_all_that_is_wrong_with_a_new_member_is_reported_at_once(vision):
     with pytest.raises(InvalidError) as refusal:
         add_member(
             viewer=SYSTEM, tenant_id=vision.pk, username="nobody", role="king", max_devices=0

@@ -188,7 +188,7 @@ def test_a_viewer_is_read_in_one_query_and_an_admin_in_two(django_assert_num_que
         assert viewer_of(alice).is_cluster_admin
 
 
-def test_every_model_with_a_tenant_says_how_it_belongs_to_it():
+def test_every_model_with_a_tenant_reports_how_it_belongs_to_it():
     # A token belongs to its owner; its tenant only narrows it. A limit is read by its key alone.
     by_owner = {"ApiToken", "JobLimit"}
 

@@ -150,7 +150,7 @@ def test_a_scope_counts_in_the_tenant_the_token_is_bound_to(alice):
         make_token(alice, Scope.TENANT_ADMIN, tenant=vision)
 
 
-def test_all_that_is_wrong_with_a_request_is_said_at_once(alice):
+def test_all_that_is_wrong_with_a_request_is_reported_at_once(alice):
     with pytest.raises(InvalidError) as refusal:
         issue_token(
             viewer=viewer_of(alice),

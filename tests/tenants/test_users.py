@@ -61,7 +61,7 @@ def test_a_name_that_could_mean_something_else_is_refused(name):
     assert [error.field for error in refusal.value.errors] == ["username"]
 
 
-def test_all_faults_are_said_at_once_and_no_password_is_repeated():
+def test_all_faults_are_reported_at_once_and_no_password_is_repeated():
     with pytest.raises(InvalidError) as refusal:
         create_user(
             viewer=SYSTEM, username="a b", password="123", email="nowhere", first_name="x" * 151

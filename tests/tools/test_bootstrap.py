@@ -162,14 +162,14 @@ def test_the_status_and_arguments_of_the_program_are_passed_on(checkout: Path) -
 @pytest.mark.parametrize(
     "words", [(), ("server",), ("other", "--", "python"), ("server", "python")]
 )
-def test_wrong_use_is_said(checkout: Path, words: tuple[str, ...]) -> None:
+def test_wrong_use_is_reported(checkout: Path, words: tuple[str, ...]) -> None:
     ran = env(checkout, *words)
 
     assert ran.returncode == 64
     assert "usage" in ran.stderr
 
 
-def test_without_a_python_the_start_says_what_is_missing(tmp_path: Path) -> None:
+def test_without_a_python_the_start_reports_what_is_missing(tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     shutil.copytree(PROJECT_ROOT / "tools", tools)
     programs = tmp_path / "bin"

@@ -59,7 +59,7 @@ def test_nodes_that_were_never_crossed_cost_at_least_a_tenth_more():
     assert model.beta_n >= 1.1 * model.beta_r
 
 
-def test_pairs_alone_say_nothing_of_growth():
+def test_pairs_alone_report_nothing_of_growth():
     model = fit_throughput(seen(TRUE, (1, 2, 32), (1, 2, 64)))
 
     assert model.beta_r == pytest.approx(1e-8)

@@ -155,7 +155,7 @@ def test_what_a_virtual_cluster_refuses_is_named(
     assert all(fault["remedy"] for fault in faults)
 
 
-def test_of_two_admins_who_reshape_the_second_is_told(api: Any, problem: Problem) -> None:
+def test_of_two_admins_who_reshape_the_second_gets_an_error(api: Any, problem: Problem) -> None:
     url = f"{VCS}{VirtualCluster.objects.unscoped().get(name='vision-a').pk}/"
     tag = api("root").get(url).headers["ETag"]
 
@@ -202,7 +202,7 @@ def test_a_virtual_cluster_with_jobs_stays_and_an_empty_one_goes(
 # Imports
 
 
-def test_a_dry_run_says_what_an_import_would_do_and_does_nothing(api: Any) -> None:
+def test_a_dry_run_reports_what_an_import_would_do_and_does_nothing(api: Any) -> None:
     url = f"{IMPORT}?dry_run=1&owner=robots=vision"
 
     response = api("root").post(url, HIVED, content_type="application/yaml")

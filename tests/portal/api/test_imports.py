@@ -229,7 +229,7 @@ def test_an_import_that_is_sent_again_with_its_key_makes_nothing_more(api):
         (SCRIPT, ""),
     ],
 )
-def test_an_imports_key_stands_for_its_text_and_what_was_chosen_beside_it(
+def test_an_imports_key_represents_its_text_and_what_was_chosen_beside_it(
     api, rules, problem, text, query
 ):
     send_again(api("alice"), SCRIPT, "?virtual_cluster=vision-a")
@@ -294,7 +294,7 @@ def test_a_body_that_is_too_large_is_refused_with_its_size(api, path):
         ("run: hostname\n", "skypilot"),
     ],
 )
-def test_the_format_is_told_by_the_document(api, text, name):
+def test_the_format_is_detected_by_the_document(api, text, name):
     body = send(api("alice"), "auto", text, "?dry_run=1").json()
 
     assert body["format"] == name

@@ -118,7 +118,7 @@ def test_a_key_of_another_job_is_a_conflict(api: Any, problem: Callable[..., Any
     assert body["code"] == "idempotency-conflict"
 
 
-def test_a_key_stands_for_the_whole_document_in_any_spelling(
+def test_a_key_represents_the_whole_document_in_any_spelling(
     api: Any, problem: Callable[..., Any]
 ) -> None:
     key = {"HTTP_IDEMPOTENCY_KEY": "a-key"}

@@ -275,7 +275,7 @@ def test_a_node_that_answers_is_not_dead(api: Any, problem: Callable[..., Any]) 
     assert response.json()["declared_dead_at"]
 
 
-def test_of_two_admins_who_edit_labels_the_second_is_told(
+def test_of_two_admins_who_edit_labels_the_second_gets_an_error(
     api: Any, problem: Callable[..., Any]
 ) -> None:
     node = Node.objects.get(name="node-1")
@@ -320,7 +320,7 @@ def test_a_node_whose_cells_are_promised_stays_and_a_spare_one_goes(
     assert problem(api("root").delete(f"{URL}{second.pk}/"), 409)["code"] == "does-not-fit"
 
 
-def test_taking_a_node_out_is_tried_first_and_says_what_it_would_cost(api: Any) -> None:
+def test_taking_a_node_out_is_tried_first_and_reports_what_it_would_cost(api: Any) -> None:
     VcQuota.objects.update(count=1)
     first, second = Node.objects.order_by("pk")[:2]
     nodes = Node.objects.count()

@@ -81,7 +81,7 @@ def test_a_lead_makes_no_tenants_and_a_name_is_taken_once(api: Any, problem: Pro
     assert problem(api("root").post(TENANTS, {"name": "vision"}), 409)["code"] == "duplicate"
 
 
-def test_of_two_admins_who_edit_a_tenant_the_second_is_told(
+def test_of_two_admins_who_edit_a_tenant_the_second_gets_an_error(
     api: Any, world: Any, problem: Problem
 ) -> None:
     url = f"{TENANTS}{world.vision.pk}/"

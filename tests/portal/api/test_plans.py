@@ -35,7 +35,7 @@ def plan(client: Any, document: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-def test_a_job_that_fits_now_is_told_where(api: Any) -> None:
+def test_a_job_that_fits_now_gets_its_place(api: Any) -> None:
     body = plan(api("alice"), job_document(worker={"instances": 2, "devices": 4}))
 
     assert (body["fits"], body["reason"]["code"]) == ("now", "")

@@ -264,7 +264,7 @@ def test_dry_run_of_one_virtual_cluster_answers_as_the_request_without_it(
         assert (tried.status_code, tried.json()["fits"]) == (200, True)
 
 
-def test_the_page_of_one_says_what_starts_now_and_what_the_past_needed(api: Any) -> None:
+def test_the_page_of_one_reports_what_starts_now_and_what_the_past_needed(api: Any) -> None:
     run_a_job(devices=2)
 
     body = api("alice").get(f"{VCS}{number_of('vision-a')}/").json()

@@ -102,7 +102,7 @@ def up(folder: Path) -> Iterator[Up]:
         wait_until(lambda: not any(map(is_alive, running.seen)), 30, "the children's end")
 
 
-def test_the_portal_says_where_it_is_and_is_ready(up: Up) -> None:
+def test_the_portal_reports_where_it_is_and_is_ready(up: Up) -> None:
     assert (up.get("/healthz"), up.get("/readyz")) == (200, 200)
     assert set(up.children()) == {
         "redis", "demo-nodes", "web", "worker-rounds", "worker-nodes", "worker-default", "beat",
@@ -133,7 +133,7 @@ def test_a_second_start_on_the_same_data_is_refused(up: Up) -> None:
     assert f"another `tessera up` (process {up.process.pid})" in second.said
 
 
-def test_a_busy_port_is_said_before_anything_is_started(up: Up, folder: Path) -> None:
+def test_a_busy_port_is_reported_before_anything_is_started(up: Up, folder: Path) -> None:
     second = start(folder / "other", "--port", str(up.port), program="portal.supervisor")
 
     assert second.process.wait(timeout=60) == 1

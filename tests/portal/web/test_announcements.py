@@ -94,7 +94,7 @@ def test_closing_leads_to_no_other_site(root, alice):
     assert answer.headers["Location"] == "/"
 
 
-def test_what_is_wrong_is_said_with_422(root):
+def test_what_is_wrong_is_reported_with_422(root):
     told = announce(root)
 
     new = root.post("/announcements/", {"text": "", "severity": "info"})

@@ -123,7 +123,7 @@ def test_the_shortest_spell_can_be_seen_and_none_leaves_the_axis() -> None:
     assert float(last.x[:-1]) + float(last.width[:-1]) <= 100
 
 
-def test_a_history_of_less_than_a_second_fills_its_axis_and_says_when_it_was() -> None:
+def test_a_history_of_less_than_a_second_fills_its_axis_and_reports_when_it_was() -> None:
     begin = datetime(2026, 1, 5, 8, 0, 3, tzinfo=UTC)
     end = begin + timedelta(milliseconds=300)
 

@@ -83,7 +83,7 @@ def test_an_open_node_has_a_lane_for_each_device() -> None:
     assert row.bars[0].y == 3 * 18 + 0.5
 
 
-def test_short_runs_are_folded_into_one_bar_that_says_how_many() -> None:
+def test_short_runs_are_folded_into_one_bar_that_reports_how_many() -> None:
     short = [run(1 + place / 100, 1 + place / 100 + 0.005) for place in range(7)]
     picture = drawn(node(*short, run(3, 4)))
 

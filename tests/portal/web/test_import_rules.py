@@ -45,7 +45,7 @@ def test_others_read_the_rules_and_change_none(client: Client) -> None:
     assert ImportRule.objects.unscoped().count() == 1
 
 
-def test_who_makes_rules_is_told_where_there_are_none(client: Client) -> None:
+def test_admins_get_an_action_where_there_are_no_rules(client: Client) -> None:
     make_stage()
     said = {name: sign_in(client, name).get(URL).content for name in ("root", "alice")}
 

@@ -590,7 +590,7 @@ def test_a_range_whose_end_nobody_looked_at_has_none(alice: Client) -> None:
     assert (f"in 15{NO_BREAK}min or later" in beyond[0], beyond[1]) == (True, True)
 
 
-def test_what_would_help_is_said_once_and_waiting_only_when_nothing_else_is_left(
+def test_what_would_help_is_reported_once_and_waiting_only_when_nothing_else_is_left(
     alice: Client,
 ) -> None:
     now, job = datetime.now(UTC), make_job(worker={"devices": 8})
@@ -692,7 +692,7 @@ def test_the_time_of_short_steps_is_told_in_milliseconds(alice: Client, nodes: l
         ([[1]] * 9, "9 processes per device, logical workers of each: 1; 1; 1; 1; 1; 1; 1; 1; …"),
     ],
 )
-def test_the_words_of_a_layout_say_how_many_share_a_device(
+def test_the_words_of_a_layout_report_how_many_share_a_device(
     layout: list[list[int]], summary: str
 ) -> None:
     assert layout_words(layout, 1) == summary

@@ -95,7 +95,7 @@ def test_what_is_emptied_is_taken_away_and_zero_is_a_priority(alice: Client) -> 
     assert (job.max_duration_seconds, job.note, job.priority) == (None, "", 0)
 
 
-def test_of_two_people_the_second_is_told_and_writes_nothing(
+def test_of_two_people_the_second_gets_an_error_and_writes_nothing(
     alice: Client, nodes: list[Node]
 ) -> None:
     job = make_job(note="first")
@@ -123,7 +123,7 @@ def test_a_form_that_is_sent_twice_changes_the_job_once(alice: Client) -> None:
     assert AuditEntry.objects.unscoped().filter(action="job.amend").count() == 1
 
 
-def test_what_is_wrong_stands_at_its_field_and_nothing_is_written(alice: Client) -> None:
+def test_what_is_wrong_is_at_its_field_and_nothing_is_written(alice: Client) -> None:
     job = make_job()
 
     part = send(alice, job, seen=seen(alice, job), max_duration="soon", note="x")

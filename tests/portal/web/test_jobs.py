@@ -87,7 +87,7 @@ def test_filters_of_the_address_narrow_the_list(alice: Client) -> None:
     assert shown(alice, "?q=%00") == []
 
 
-def test_chips_and_tabs_say_how_many_and_keep_the_other_filters(alice: Client) -> None:
+def test_chips_and_tabs_report_how_many_and_keep_the_other_filters(alice: Client) -> None:
     make_job()
     make_job("lena")
 
@@ -121,7 +121,7 @@ def test_names_from_strangers_are_shown_as_they_were_written_and_do_nothing(
     assert "&lt;img src=x onerror=alert(1)&gt; &quot;q&quot; &#x27;a&#x27; {{ x }} 名前" in text
 
 
-def test_a_queued_job_says_why_it_waits_and_a_running_one_what_it_achieves(
+def test_a_queued_job_shows_the_reason_it_waits_and_a_running_one_what_it_achieves(
     alice: Client, nodes: list[Node]
 ) -> None:
     now = datetime.now(UTC)

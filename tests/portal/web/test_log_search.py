@@ -63,7 +63,7 @@ def test_a_long_search_goes_on_by_itself_until_something_is_found(
     assert "Continue search" not in last
 
 
-def test_what_is_nowhere_is_said_and_nobody_searches_for_others(
+def test_what_is_nowhere_is_reported_and_nobody_searches_for_others(
     client: Client, stage: Stage
 ) -> None:
     address = write_log(stage, b"secret\n")

@@ -54,7 +54,7 @@ def test_the_list_says_state_use_and_whether_all_sides_agree(root: Client, stage
     assert "Inconsistent nodes 0" in said
 
 
-def test_a_node_without_a_healthy_device_says_why_although_it_answers(
+def test_a_node_without_a_healthy_device_shows_the_reason_although_it_answers(
     root: Client, stage: Stage
 ) -> None:
     broken = "devices.json: is no JSON"
@@ -122,7 +122,7 @@ def test_a_reason_of_the_connection_is_for_those_who_manage_nodes(
     assert "127.0.0.1" not in read(client, f"/nodes/{stage.nodes[0].pk}/")
 
 
-def test_a_node_that_never_answered_says_how_to_let_the_portal_in(
+def test_a_node_that_never_answered_reports_how_to_let_the_portal_in(
     client: Client, stage: Stage, settings: Any, tmp_path: Path
 ) -> None:
     settings.TESSERA = replace(settings.TESSERA, data_dir=tmp_path)
@@ -143,7 +143,7 @@ def test_a_node_that_never_answered_says_how_to_let_the_portal_in(
     assert "Suspect for" in words_of(again)
 
 
-def test_three_columns_of_truth_group_devices_that_say_the_same(
+def test_three_columns_of_truth_group_devices_that_report_the_same(
     root: Client, stage: Stage
 ) -> None:
     NodeTelemetry.objects.create(
@@ -158,7 +158,7 @@ def test_three_columns_of_truth_group_devices_that_say_the_same(
     assert "No unknown processes." in said
 
 
-def test_what_does_not_fit_is_said_at_the_device(root: Client, stage: Stage) -> None:
+def test_what_does_not_fit_is_reported_at_the_device(root: Client, stage: Stage) -> None:
     node = stage.nodes[0]
     Node.objects.filter(pk=node.pk).update(inventory={"devices": [{"index": 1}]})
 
@@ -168,7 +168,7 @@ def test_what_does_not_fit_is_said_at_the_device(root: Client, stage: Stage) -> 
     assert "inconsistent devices" in said
 
 
-def test_a_device_that_is_out_says_why(root: Client, stage: Stage) -> None:
+def test_a_device_that_is_out_shows_the_reason(root: Client, stage: Stage) -> None:
     Device.objects.filter(node=stage.nodes[0], index=6).update(
         healthy=False, health_reason="fell off the bus"
     )
@@ -357,7 +357,7 @@ def test_a_fingerprint_of_another_key_stores_nothing(root: Client, greeter: Gree
     assert "has the fingerprint" in html
 
 
-def test_a_machine_that_does_not_answer_is_said_at_the_host(root: Client) -> None:
+def test_a_machine_that_does_not_answer_is_reported_at_the_host(root: Client) -> None:
     with ssh_greeter() as gone:
         port = gone.port
 
@@ -454,7 +454,7 @@ def test_an_edit_writes_address_and_labels(root: Client, stage: Stage) -> None:
     assert (node.user, node.labels) == ("ops", {"rack": "Rack 2"})
 
 
-def test_of_two_editors_the_second_is_told(root: Client, stage: Stage) -> None:
+def test_of_two_editors_the_second_gets_an_error(root: Client, stage: Stage) -> None:
     node = stage.nodes[0]
     sent = edit_form(node, user="late")
     root.post(f"/nodes/{node.pk}/edit/", edit_form(node, user="early"))
@@ -483,7 +483,7 @@ def test_the_audit_of_an_act_keeps_no_markup_of_ours(root: Client, stage: Stage)
     assert "held" in json.dumps(entry.after)
 
 
-def test_the_page_says_how_a_node_isolates_jobs_and_an_admin_resets_it(
+def test_the_page_reports_how_a_node_isolates_jobs_and_an_admin_resets_it(
     root: Client, stage: Stage
 ) -> None:
     node = stage.nodes[2]

@@ -49,7 +49,7 @@ def test_a_cluster_admin_sees_whose_job_it_is(client: Client, stage: Stage) -> N
     assert "secret-name" in read(sign_in(client, "root"), "/cluster/")
 
 
-def test_the_table_says_what_the_map_draws(client: Client, stage: Stage) -> None:
+def test_the_table_reports_what_the_map_draws(client: Client, stage: Stage) -> None:
     html = read(sign_in(client, "alice"), "/cluster/?view=table")
 
     assert "<caption" in html
@@ -64,7 +64,7 @@ def test_an_unknown_colour_or_view_falls_back(client: Client, stage: Stage) -> N
     assert "<b>&view" not in html
 
 
-def test_the_queue_says_why_and_what_would_help(client: Client, stage: Stage) -> None:
+def test_the_queue_shows_the_reason_and_what_would_help(client: Client, stage: Stage) -> None:
     Job.objects.unscoped().filter(pk=stage.waiting.pk).update(
         reason_code="user-cap-reached",
         reason_text="alice uses 2 of at most 2 devices; this job needs 2 more.",

@@ -127,7 +127,7 @@ def test_the_frame_runs_no_query(rf: RequestFactory) -> None:
     assert found["server_time"] <= timezone.now()
 
 
-def test_the_age_of_a_round_is_said_in_whole_seconds() -> None:
+def test_the_age_of_a_round_is_reported_in_whole_seconds() -> None:
     assert context.ticker(Frame(round_age_seconds=0.004)).age_seconds == 0
     assert context.ticker(Frame(round_age_seconds=7.9)).age_seconds == 7
     assert context.ticker(Frame()).age_seconds is None

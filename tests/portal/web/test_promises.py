@@ -116,7 +116,7 @@ def test_file_and_twin_have_the_same_jobs(client: Client, stage: Stage) -> None:
     assert client.get(f"{api}?until=0001-01-01").status_code == 200
 
 
-def test_without_audits_the_page_says_when_there_will_be_some(
+def test_without_audits_the_page_reports_when_there_will_be_some(
     client: Client, stage: Stage
 ) -> None:
     sign_in(client, "root")

@@ -137,7 +137,7 @@ def test_pins_and_nodes_go_with_the_rest(root: Client) -> None:
         ({}, "The form contains no changes"),
     ],
 )
-def test_what_is_wrong_is_said_and_nothing_is_written(
+def test_what_is_wrong_is_reported_and_nothing_is_written(
     root: Client, sent: dict[str, str], said: str
 ) -> None:
     html = root.post(PAGE, {"version": "1", "preview": "yes", **sent}).content.decode()
@@ -171,7 +171,7 @@ def test_hostile_names_are_text(root: Client, stage: Stage) -> None:
     assert "&lt;i&gt;x" in html
 
 
-def test_the_editor_says_who_would_borrow_while_one_types(root: Client, stage: Stage) -> None:
+def test_the_editor_reports_who_would_borrow_while_one_types(root: Client, stage: Stage) -> None:
     address = f"/virtual-clusters/{stage.vision_a.pk}/check/"
 
     said = words_of(

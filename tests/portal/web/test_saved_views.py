@@ -176,7 +176,7 @@ def test_a_sweep_releases_no_job_that_somebody_holds(client: Client, stage: Stag
     assert [job.held for job in rows] == [False, True, True, False, False, True]
 
 
-def test_a_sweep_that_cannot_be_says_what_is_wrong_and_stores_nothing(
+def test_a_sweep_that_cannot_be_reports_what_is_wrong_and_stores_nothing(
     client: Client, stage: Stage
 ) -> None:
     sign_in(client, "alice")

@@ -183,7 +183,7 @@ def test_an_unknown_cluster_or_type_comes_with_one_that_there_is(alice: Client) 
     "text",
     ["", "- 1\n", "name: [", "name: a\nname: b\n", "\x00", "a: &x [*x, *x]", "!!python/name:os.x"],
 )
-def test_what_is_no_document_is_said_and_kept(alice: Client, text: str) -> None:
+def test_what_is_no_document_is_reported_and_kept(alice: Client, text: str) -> None:
     found = check_specification(alice, source="yaml", yaml=text)
 
     assert found["errors"]
@@ -297,7 +297,7 @@ def test_the_form_is_made_anew_only_when_the_roles_changed(alice: Client) -> Non
     assert "fields_html" not in same
 
 
-def test_a_job_that_has_to_wait_says_why_and_what_would_help(alice: Client) -> None:
+def test_a_job_that_has_to_wait_shows_the_reason_and_what_would_help(alice: Client) -> None:
     found = check_specification(alice, source="yaml", yaml=TEXT + "held: true\n")
 
     assert found["verdict"] == "Must wait: No start estimate yet"
@@ -392,7 +392,7 @@ def test_without_scripts_a_changed_text_wins_over_the_form(alice: Client) -> Non
     assert Job.objects.unscoped().get().name == "by text"
 
 
-def test_without_scripts_what_is_wrong_stands_at_its_field(alice: Client) -> None:
+def test_without_scripts_what_is_wrong_is_at_its_field(alice: Client) -> None:
     posted = form_fields(alice) | {"roles.worker.devices": "many"}
 
     response = alice.post("/submit/", posted)

@@ -56,7 +56,7 @@ def test_all_that_the_panel_says_of_it_is_chinese(alice: Client, text: str) -> N
     assert english_in(told, frozenset((*PROPER, *SPELLED, *WRITTEN))) == []
 
 
-def test_what_was_not_understood_is_said_in_the_panel(alice: Client) -> None:
+def test_what_was_not_understood_is_reported_in_the_panel(alice: Client) -> None:
     panel = check_specification(alice, source="yaml", yaml="run: ls\nwarp: 1\n")["plan"]
 
     with translation.override("zh-hans"):

@@ -113,7 +113,7 @@ def test_a_lead_adds_a_member(lena: Client, stage: Stage) -> None:
         ({"username": "alice", "role": "member", "max_devices": "0"}, "greater than or equal"),
     ],
 )
-def test_what_is_wrong_with_a_new_member_is_said(
+def test_what_is_wrong_with_a_new_member_is_reported(
     lena: Client, stage: Stage, sent: dict[str, str], said: str
 ) -> None:
     answer = lena.post(home(stage, "members/new/"), sent)
@@ -137,7 +137,7 @@ def test_role_cap_and_virtual_clusters_change_together(lena: Client, stage: Stag
     assert "alice lead vision-a device limit 6" in words_of(read(lena, home(stage)))
 
 
-def test_of_two_leads_the_second_is_told_and_nothing_is_half_done(
+def test_of_two_leads_the_second_gets_an_error_and_nothing_is_half_done(
     lena: Client, stage: Stage
 ) -> None:
     alice = member_of(stage, "alice")

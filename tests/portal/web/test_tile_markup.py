@@ -19,7 +19,7 @@ def test_what_comes_from_people_stays_text() -> None:
     assert html.count(SAFE) == 6
 
 
-def test_a_tile_says_what_it_shows_and_no_more() -> None:
+def test_a_tile_reports_what_it_shows_and_no_more() -> None:
     plain = Tile(width=1, kind="free", title="node-1: 1 device idle", text="1")
     full = Tile(
         width=8,

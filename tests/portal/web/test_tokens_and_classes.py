@@ -72,7 +72,7 @@ def test_scope_expiry_and_tenant_are_kept(alice: Client, stage: Stage) -> None:
         ({"expires_in_days": "9999999"}, "Select a valid choice"),
     ],
 )
-def test_what_is_wrong_with_a_token_is_said(
+def test_what_is_wrong_with_a_token_is_reported(
     alice: Client, changes: dict[str, object], said: str
 ) -> None:
     answer = alice.post("/tokens/", new(**changes))
@@ -128,7 +128,7 @@ def test_priority_classes_are_made_changed_and_deleted(client: Client, stage: St
     assert "a default is required" in refused.content.decode()
 
 
-def test_of_two_admins_on_one_class_the_second_is_told(client: Client, stage: Stage) -> None:
+def test_of_two_admins_on_one_class_the_second_gets_an_error(client: Client, stage: Stage) -> None:
     root = sign_in(client, "root")
     prod = PriorityClass.objects.get(name="prod")
     url, seen = f"/priority-classes/{prod.pk}/", {"name": "prod", "version": prod.version}

@@ -91,7 +91,7 @@ def test_a_lead_may_set_the_caps_and_nothing_else(client: Client, stage: Stage) 
     assert refused == [403, 403, 403]
 
 
-def test_the_verdict_says_what_fits_and_what_is_left(root: Client, stage: Stage) -> None:
+def test_the_verdict_reports_what_fits_and_what_is_left(root: Client, stage: Stage) -> None:
     html = root.post(address(stage, "check/"), {NODE: "1"}, headers=HTMX).content.decode()
 
     said = words_of(html)
@@ -183,7 +183,7 @@ def test_without_script_a_button_checks_the_shape(root: Client, stage: Stage) ->
     assert quotas(stage.vision_a) == {"a-node": 1}
 
 
-def test_of_two_admins_the_second_is_told_and_sees_both(root: Client, stage: Stage) -> None:
+def test_of_two_admins_the_second_gets_an_error_and_sees_both(root: Client, stage: Stage) -> None:
     seen = version(stage)
     root.post(address(stage, "shape/"), {"version": seen, NODE: "2"})
 
@@ -205,7 +205,7 @@ def test_what_is_no_version_overwrites_nothing(root: Client, stage: Stage, versi
     assert quotas(stage.vision_a) == {"a-node": 1}
 
 
-def test_caps_that_came_too_late_are_said_in_words(root: Client, stage: Stage) -> None:
+def test_caps_that_came_too_late_are_reported_in_words(root: Client, stage: Stage) -> None:
     seen = version(stage)
     root.post(address(stage, "caps/"), {"version": seen, "note": "first"})
 
@@ -325,7 +325,7 @@ def test_the_fields_of_a_policy_are_a_part(root: Client, stage: Stage) -> None:
     assert read(root, "/virtual-clusters/policy/?policy=none", **HTMX).strip() == ""
 
 
-def test_each_policy_says_what_it_does_beside_the_choice(root: Client, stage: Stage) -> None:
+def test_each_policy_reports_what_it_does_beside_the_choice(root: Client, stage: Stage) -> None:
     first, quotas = "Runs jobs by priority; within", "Queue quotas as in capacity; a job"
 
     for page in (read(root, address(stage)), read(root, "/virtual-clusters/new/")):
@@ -354,7 +354,7 @@ def test_a_cap_of_nothing_is_no_cap(root: Client, stage: Stage) -> None:
     assert stage.vision_a.note == "n"
 
 
-def test_a_cap_below_one_is_said_at_its_field(root: Client, stage: Stage) -> None:
+def test_a_cap_below_one_is_reported_at_its_field(root: Client, stage: Stage) -> None:
     answer = root.post(address(stage, "caps/"), {"max_devices_per_user": "0"})
 
     assert answer.status_code == 422
@@ -399,7 +399,7 @@ def test_a_virtual_cluster_is_made(root: Client, stage: Stage) -> None:
         ({"max_devices_per_user": "x"}, "Enter a whole number"),
     ],
 )
-def test_what_is_wrong_is_said_and_nothing_is_made(
+def test_what_is_wrong_is_reported_and_nothing_is_made(
     root: Client, stage: Stage, changes: dict[str, str], said: str
 ) -> None:
     answer = root.post("/virtual-clusters/new/", new(**changes))

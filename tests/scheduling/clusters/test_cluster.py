@@ -178,7 +178,7 @@ def test_nobody_sees_a_virtual_cluster_of_another_tenant():
         virtual_cluster_detail(make_viewer("alice"), "language-a")
 
 
-def test_the_page_of_a_virtual_cluster_says_which_sizes_fit():
+def test_the_page_of_a_virtual_cluster_reports_which_sizes_fit():
     start(submit(devices=4))
 
     detail = virtual_cluster_detail(make_viewer("alice"), "vision-a")

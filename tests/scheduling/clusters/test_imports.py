@@ -72,7 +72,7 @@ def test_an_import_makes_cells_nodes_devices_tenants_and_virtual_clusters():
     assert violations() == ()
 
 
-def test_a_dry_run_says_the_same_and_leaves_nothing_behind():
+def test_a_dry_run_reports_the_same_and_leaves_nothing_behind():
     before = picture()
 
     dry = take(dry_run=True)

@@ -50,7 +50,7 @@ def test_a_share_that_needs_the_node_of_another_tenant_names_the_node():
         promise("vision-a", ("a-node", 2))
 
 
-def test_the_preview_and_a_reconfiguration_say_the_same():
+def test_the_preview_and_a_reconfiguration_report_the_same():
     promise("language-a", ("a-node", 1), ("a-socket", 1))
     cells = ({"chain": "a-node", "level": "a-pcie", "count": 1},)
 

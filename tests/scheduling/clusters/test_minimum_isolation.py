@@ -166,7 +166,7 @@ def test_many_visible_paths_are_cut():
     )
 
 
-def test_a_submit_says_what_nodes_do_not_do_for_the_job():
+def test_a_submit_reports_what_nodes_do_not_do_for_the_job():
     quiet = warned()
     Node.objects.filter(name="node-1").update(isolation_level="none", enforces_limits=False)
     some = warned()

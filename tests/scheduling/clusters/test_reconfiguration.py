@@ -108,7 +108,7 @@ def test_quota_moves_in_one_step_and_the_running_job_borrows():
     assert violations() == ()
 
 
-def test_a_dry_run_says_what_the_apply_does_and_leaves_nothing_behind():
+def test_a_dry_run_reports_what_the_apply_does_and_leaves_nothing_behind():
     job = submit(devices=8)
     start(job)
     before = everything()
@@ -162,7 +162,7 @@ def test_promises_that_do_not_fit_are_an_answer_of_the_dry_run_and_an_error_of_t
     assert everything() == before
 
 
-def test_of_two_admins_with_one_version_the_second_is_told():
+def test_of_two_admins_with_one_version_the_second_gets_an_error():
     act(MOVE, expected_version=1)
     back = MoveQuota(source="language-a", target="vision-a", chain="a-node", level="node", count=1)
 

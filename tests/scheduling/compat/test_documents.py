@@ -16,7 +16,7 @@ def refusal(text, content_type="", **more):
     return error
 
 
-def test_json_and_yaml_say_the_same():
+def test_json_and_yaml_report_the_same():
     wanted = {"name": "a", "list": [1, 2.5, True, None], "deep": {"x": "y"}}
 
     from_json = parse_document(

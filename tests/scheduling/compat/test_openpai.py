@@ -285,7 +285,7 @@ def prepared(kind, *commands):
         ({"name": "setup", "type": "data", "uri": ["x"]}, "echo hi"),
     ],
 )
-def test_of_prerequisites_of_one_name_the_last_counts_and_that_is_said(second, runs):
+def test_of_prerequisites_of_one_name_the_last_counts_and_that_is_reported(second, runs):
     document = small_role(prerequisites=["setup"])
     document["prerequisites"] += [prepared("script", "first"), second]
 
@@ -384,7 +384,7 @@ def test_a_retry_of_single_tasks_counts_only_where_they_start_one_by_one():
     assert not fields_lacking(without, needed=True)
 
 
-def test_a_job_that_is_no_gang_stays_none_and_says_what_that_means():
+def test_a_job_that_is_no_gang_stays_none_and_reports_what_that_means():
     imported = translate_openpai(small(extras={"gangAllocation": False}))
 
     assert parse(imported.spec).gang is False

@@ -23,7 +23,7 @@ def test_the_first_checkpoint_that_differs_is_found_among_the_steps_of_both():
     assert (found.left, found.right) == ("a30", "b30")
 
 
-def test_trainings_without_a_common_step_say_nothing():
+def test_trainings_without_a_common_step_report_nothing():
     found = compare(saved(10), saved(20))
 
     assert (found.common, found.same, found.first_difference) == ((), 0, None)

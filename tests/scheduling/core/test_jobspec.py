@@ -415,7 +415,7 @@ def test_ways_of_training_elastically_are_kept_as_they_were_said(said):
     assert parse(spec.to_json()) == parse_stored(spec.to_json()) == spec
 
 
-def test_a_device_takes_the_largest_batch_unless_less_is_said():
+def test_a_device_takes_the_largest_batch_unless_less_is_reported():
     most = [parse(job(elastic=ADAPTIVE | more)).elastic for more in ({}, {"max_local_batch": 64})]
 
     assert [one.max_local_batch for one in most if one] == [1024, 64]

@@ -172,7 +172,7 @@ def test_why_of_a_job_that_no_round_looks_at_for_three_intervals_says_so():
     assert ask("alice", job, NOW + timedelta(seconds=31)).code == "scheduler-not-running"
 
 
-def test_why_of_a_job_that_does_not_wait_says_what_it_does():
+def test_why_of_a_job_that_does_not_wait_reports_what_it_does():
     job = submit()
     start(job)
     assert (ask("alice", job).code, ask("alice", job).text) == ("", "It is running.")
@@ -183,7 +183,7 @@ def test_why_of_a_job_that_does_not_wait_says_what_it_does():
     assert "clone the job" in ask("alice", job).unblock[0]
 
 
-def test_why_of_a_job_that_has_ended_says_how_and_for_how_long():
+def test_why_of_a_job_that_has_ended_reports_how_and_for_how_long():
     well, stopped = submit(), submit(held=True)
     start(well)
     end(well, at=NOW + timedelta(seconds=75))

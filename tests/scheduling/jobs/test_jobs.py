@@ -38,7 +38,7 @@ def names(page):
     return [row.name for row in page.results]
 
 
-def test_a_row_says_what_a_job_wants_who_owns_it_and_why_it_waits():
+def test_a_row_reports_what_a_job_wants_who_owns_it_and_why_it_waits():
     job = submit(devices=8, worker={"instances": 2, "device_types": ["a"]}, labels={"team": "x"})
     start()
 

@@ -76,7 +76,7 @@ def test_a_job_that_names_no_cell_never_gets_a_pinned_one():
     assert (single.state, single.reason_code) == (JobState.QUEUED, "vc-guarantee-in-use")
 
 
-def test_after_a_round_its_leases_say_the_same_and_the_cell_counts_as_used():
+def test_after_a_round_its_leases_report_the_same_and_the_cell_counts_as_used():
     first = pinned(devices=3)
     start(first)
     before = virtual_cells(first)

@@ -144,7 +144,7 @@ def test_resizes_never_follow_one_another_faster_than_a_job_may_be_restarted():
     assert 1 <= moved <= 60 * 20 / 300
 
 
-def test_a_policy_that_fails_is_said_once_and_so_is_its_recovery():
+def test_a_policy_that_fails_is_reported_once_and_so_is_its_recovery():
     job = elastic_job()
 
     def broken(_view):

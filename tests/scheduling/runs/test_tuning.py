@@ -115,7 +115,7 @@ def test_a_batch_grows_step_by_step_while_it_pays_and_then_stays():
     assert JobEvent.objects.filter(job=job, kind="batch").count() == len(batches) - 1
 
 
-def test_a_job_that_leaves_or_says_nothing_of_its_noise_keeps_its_batch():
+def test_a_job_that_leaves_or_reports_nothing_of_its_noise_keeps_its_batch():
     _, quiet = a_running_job()
     report(quiet, noise=None)
     _, attempt = a_running_job()

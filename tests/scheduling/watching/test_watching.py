@@ -133,7 +133,7 @@ def test_work_takes_the_warning_back(clusters):
 
 
 @pytest.mark.django_db
-def test_a_virtual_cluster_speaks_for_jobs_that_say_nothing_but_not_for_exempt_ones(clusters):
+def test_a_virtual_cluster_speaks_for_jobs_that_report_nothing_but_not_for_exempt_ones(clusters):
     vc = VirtualCluster.objects.unscoped().get(name="vision-a")
     rule = {"warn_after": 300, "stop_after": 600, "exempt_priorities": ["prod"]}
     set_idle_rule(viewer=make_viewer("ada"), virtual_cluster=vc, rule=rule)

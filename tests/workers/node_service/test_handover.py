@@ -78,7 +78,7 @@ def test_a_checkpoint_is_there_before_the_job_starts_on_another_node(world: Worl
         (STATE[:9], 19, 1 << 20, "does not have this SHA-256"),
     ],
 )
-def test_what_cannot_be_brought_is_said_and_the_job_runs_all_the_same(
+def test_what_cannot_be_brought_is_reported_and_the_job_runs_all_the_same(
     world: World, content: bytes, size: int, most: int, reason: str
 ) -> None:
     world.settings = dataclasses.replace(world.settings, transfer_bytes=most)

@@ -91,7 +91,7 @@ def test_a_start_that_a_service_cancelled_and_could_not_tell_of_counts_as_stoppe
     assert (attempt.outcome, attempt.failure_class) == ("stopped", "")
 
 
-def test_a_frozen_service_loses_its_nodes_and_says_nothing_when_it_wakes(world: World) -> None:
+def test_a_frozen_service_loses_its_nodes_and_reports_nothing_when_it_wakes(world: World) -> None:
     first = world.start()
     job, (member,) = running(world)
     epochs = dict(NodeLease.objects.values_list("node_id", "epoch"))

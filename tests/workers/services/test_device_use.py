@@ -95,7 +95,7 @@ def test_nothing_is_known_where_nobody_tells(job: Job) -> None:
     assert (known(job).util, known(job).memory_peak) == (None, None)
 
 
-def test_the_newest_run_says_how_busy_and_all_of_them_how_full(job: Job) -> None:
+def test_the_newest_run_reports_how_busy_and_all_of_them_how_full(job: Job) -> None:
     old = Attempt.objects.get(job=job)
     AttemptUse.objects.create(attempt=old, until=NOW, minutes=3, busy=0.9, memory_peak=700)
     Attempt.objects.filter(pk=old.pk).update(ended_at=NOW + M)

@@ -155,7 +155,7 @@ def test_a_clock_that_runs_backwards_counts_the_time_of_the_work() -> None:
     assert progress.seconds == pytest.approx(0.5)
 
 
-def test_the_time_of_a_rank_that_says_nothing_of_time_is_never_zero() -> None:
+def test_the_time_of_a_rank_that_reports_nothing_of_time_is_never_zero() -> None:
     tally = ReportTally()
     tally.take(line(step=1, samples=5))
 
@@ -209,7 +209,7 @@ def test_steps_are_counted_by_batch_and_the_newest_noise_is_kept() -> None:
     assert sorted(progress.kinds) == [(64, 2, 2, 1.0), (128, 1, 1, 0.25)]
 
 
-def test_the_first_report_at_a_batch_says_nothing_of_its_pace() -> None:
+def test_the_first_report_at_a_batch_reports_nothing_of_its_pace() -> None:
     tally = ReportTally()
     tally.take(line(step=0, step_seconds=9.0, samples=4, batch=64))
     first = tally.sum_up()
@@ -229,7 +229,7 @@ def test_the_first_report_at_a_batch_says_nothing_of_its_pace() -> None:
 @pytest.mark.parametrize(
     "noise", [[0, 0], [1], [-1, 2], [1, float("inf")], "12", {"0": 1}, [True, 1], None]
 )
-def test_noise_that_says_nothing_is_unknown(noise: object) -> None:
+def test_noise_that_reports_nothing_is_unknown(noise: object) -> None:
     tally = ReportTally()
     tally.take(line(step=1, step_seconds=0.5, samples=4, batch=0, noise=noise))
 

@@ -85,7 +85,7 @@ def test_the_others_say_what_happened(kind: str, text: str) -> None:
         ),
     ],
 )
-def test_what_a_training_does_is_said_in_words(told: dict[str, Any], text: str) -> None:
+def test_what_a_training_does_is_reported_in_words(told: dict[str, Any], text: str) -> None:
     found = read_happening(json.dumps(told).encode())
 
     assert found is not None

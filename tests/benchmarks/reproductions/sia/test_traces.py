@@ -25,7 +25,7 @@ def test_a_workload_is_read_in_the_order_of_its_file():
     assert {job.kind for job in trace.jobs} == {Kind.ADAPTIVE}
 
 
-def test_categories_say_how_a_job_can_be_run():
+def test_categories_report_how_a_job_can_be_run():
     text = HEADER.strip() + ",category\n"
     text += "a-0,0,a,1,8,rigid\nb-1,0,b,1,8,scale-gpus\nc-2,0,c,1,8,\n"
 

@@ -180,7 +180,7 @@ def test_a_rare_peak_is_left_to_borrowing() -> None:
     assert recommend([*steady, *peak], CHAINS, coverage=1)[0].count == 6
 
 
-def test_what_no_machine_holds_and_what_never_ran_say_nothing() -> None:
+def test_what_no_machine_holds_and_what_never_ran_report_nothing() -> None:
     assert recommend([past(9, 0, 10), past(1, 5, 5)], CHAINS) == ()
     assert recommend([replace(past(1, 0, 1), leaf_types=("C",))], CHAINS) == ()
     with pytest.raises(ValueError, match="coverage"):

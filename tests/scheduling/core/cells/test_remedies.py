@@ -157,7 +157,7 @@ def test_a_smaller_gang_that_fits_now_is_proposed() -> None:
     assert "Request 1 instance of 3 devices: that fits now." in steps
 
 
-def test_a_refusal_says_which_level_is_missing() -> None:
+def test_a_refusal_reports_which_level_is_missing() -> None:
     engine = full()
     engine.release("small")
 

@@ -68,7 +68,7 @@ def walk(world: SimulatedCluster) -> None:
         world.decide()
 
 
-def test_a_group_with_many_runs_is_told_by_them_and_one_without_by_the_others() -> None:
+def test_a_group_with_many_runs_is_detected_by_them_and_one_without_by_the_others() -> None:
     times = RunTimes([RunTime(lineage=MINE, seconds=1000.0) for _ in range(60)])
 
     p10, p50, p90 = times.remaining(MINE, [0.1, 0.5, 0.9])

@@ -55,7 +55,7 @@ def test_a_third_is_tried_where_the_second_pays_and_only_there():
     assert fails == {"a": (1.0, 0.4)}
 
 
-def test_types_are_told_apart():
+def test_types_are_distinguished():
     runs = (seen(1, 100), seen(2, 80), seen(1, 300, kind="b"))
 
     assert sharing_of(runs, 8, 2) == {"a": (1.0, 0.4), "b": (1.0, HOPE / 2)}
@@ -66,7 +66,7 @@ def test_a_number_with_which_a_run_has_failed_is_not_tried_again():
     assert sharing_of((seen(1, 100), seen(2, 120)), 8, 4, failed=3) == {"a": (1.0, 0.6)}
 
 
-def test_uneven_layouts_say_nothing():
+def test_uneven_layouts_report_nothing():
     assert sharing_of((seen(0, 100),), 8, 2) == {}
 
 
@@ -96,7 +96,7 @@ def test_as_many_share_a_device_as_make_the_step_shortest(workers, devices, pace
         ([[1]], 0, 0),
     ],
 )
-def test_a_layout_says_how_many_share_a_device(layout, devices, wanted):
+def test_a_layout_reports_how_many_share_a_device(layout, devices, wanted):
     assert executors_in(layout, devices) == wanted
 
 

@@ -33,7 +33,7 @@ def test_a_growth_that_made_a_job_slower_is_found():
     assert slower_sizes((seen(4, 10.0), seen(8, 9.0))) == (EIGHT,)
 
 
-def test_less_than_a_margin_and_less_than_some_steps_say_nothing():
+def test_less_than_a_margin_and_less_than_some_steps_report_nothing():
     assert slower_sizes((seen(4, 10.0), seen(8, 9.6))) == ()
     assert slower_sizes((seen(4, 10.0), seen(8, 1.0, steps=19))) == ()
     assert slower_sizes((seen(4, 10.0), replace(seen(8, 1.0), seconds=29.0))) == ()

@@ -15,7 +15,7 @@ def seen(kind, pace, *, devices=4, batch=32.0, seconds=100.0):
     )
 
 
-def test_a_job_that_ran_on_two_types_says_how_they_compare():
+def test_a_job_that_ran_on_two_types_reports_how_they_compare():
     speeds = relative_speeds([[seen("a", 1.0), seen("b", 4.0)]])
 
     assert speeds["b"] / speeds["a"] == pytest.approx(4.0)
@@ -48,7 +48,7 @@ def test_what_one_job_claims_of_itself_moves_nobody_elses_types():
     ],
     ids=["another size", "another batch", "too short", "the same type"],
 )
-def test_runs_that_cannot_be_compared_say_nothing(other):
+def test_runs_that_cannot_be_compared_report_nothing(other):
     assert relative_speeds([[seen("a", 1.0), other]]) == {}
 
 

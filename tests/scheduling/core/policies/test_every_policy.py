@@ -198,7 +198,7 @@ def large_view(*, jobs: int, devices: int) -> Snapshot:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_policy_says_what_it_is(name):
+def test_every_policy_reports_what_it_is(name):
     policy = POLICIES[name]
 
     assert policy.name == name

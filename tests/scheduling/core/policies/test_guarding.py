@@ -154,7 +154,7 @@ def test_an_offer_is_tried_in_order_until_a_strict_queue_meets_one_that_does_not
     assert set(strict) == {1}
 
 
-def test_a_plan_is_told_apart_into_what_has_to_happen():
+def test_a_plan_is_split_into_what_has_to_happen():
     jobs = [
         make_job(1, 2, phase=JobPhase.RUNNING),
         make_job(2, 2, phase=JobPhase.RUNNING),

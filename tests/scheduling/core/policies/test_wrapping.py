@@ -207,7 +207,7 @@ def test_who_stands_in_is_first_in_first_out_unless_somebody_else_was_chosen():
 
 
 @pytest.mark.parametrize("name", sorted(COMBINATORS))
-def test_every_combinator_says_what_it_is(name):
+def test_every_combinator_reports_what_it_is(name):
     combinator = COMBINATORS[name]
 
     assert combinator.name == name

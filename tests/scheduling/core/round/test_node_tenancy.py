@@ -217,7 +217,7 @@ def test_a_guaranteed_job_clears_a_node_where_others_use_other_devices():
     assert set(nodes_of(after)) == {4} or after.preemptions
 
 
-def test_a_trial_says_what_the_round_says():
+def test_a_trial_reports_what_the_round_says():
     now = snapshot(ONE_EACH, (A, B), (node("n0", owner=2), node("n1", owner=2)), job(1, A))
 
     assert Trials(now, ()).refusal(now.queued[0]) == decide(now).reasons[1]

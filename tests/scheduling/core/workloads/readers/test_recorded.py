@@ -45,7 +45,7 @@ def text(name, line=None):
 
 
 @pytest.mark.parametrize("name", sorted(LINES))
-def test_a_line_is_one_job_and_its_format_is_told_from_the_header(name):
+def test_a_line_is_one_job_and_its_format_is_distinguished_from_the_header(name):
     trace = read_trace(text(name), "t.csv")
     (job,) = trace.jobs
 
@@ -73,7 +73,7 @@ def test_what_only_one_format_knows_is_kept():
 
 
 @pytest.mark.parametrize("line", [GAVEL7, GAVEL10, GAVEL12])
-def test_all_layouts_of_gavel_say_the_same(line):
+def test_all_layouts_of_gavel_report_the_same(line):
     (job,) = read_trace(line + "\n", "t.trace").jobs
 
     assert (job.submitted, job.devices, job.steps) == (12.5, 2, 400.0)
@@ -110,7 +110,7 @@ def test_lines_that_are_no_job_are_counted_by_reason():
     assert trace.left_out == {"requests no devices": 2, "was never scheduled": 1}
 
 
-def test_a_file_of_which_nothing_is_left_says_why():
+def test_a_file_of_which_nothing_is_left_shows_the_reason():
     with pytest.raises(TraceError, match="contains no jobs that can be simulated: 1 was never"):
         read_trace(text("openb", "c,1,500,,1,2,"), "t.csv")
 
