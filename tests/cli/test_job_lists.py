@@ -143,7 +143,7 @@ def test_an_upload_is_repeatable_and_takes_no_links_and_no_other_directories(
         ("name: d\nroles: {w: {command: echo hello}}\n", "names a file"),
     ],
 )
-def test_an_upload_that_does_not_apply_says_why(
+def test_an_upload_that_does_not_apply_shows_the_reason(
     tessera: CommandLine, tmp_path: Path, text: str, told: str
 ) -> None:
     spec = tmp_path / "job.yaml"
@@ -155,11 +155,8 @@ def test_an_upload_that_does_not_apply_says_why(
     assert told in ran.err
 
 
-def test_files_that_are_too_large_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tessera.cli.upload.MOST_BYTES", 3)
+def test_files_that_are_too_large_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("12345")
 
     with pytest.raises(UsageError, match="fetch data in the job"):
-        packed([tmp_path / "a.py"])
+        packed([tmp_path / "a.py"], most_bytes=3)

@@ -53,14 +53,14 @@ def scripts_of(roles: Mapping[str, Any], directory: Path) -> list[Path]:
     )
 
 
-def packed(scripts: Sequence[Path]) -> bytes:
+def packed(scripts: Sequence[Path], *, most_bytes: int = MOST_BYTES) -> bytes:
     """Return a tar.gz of the files, the same bytes for the same files.
 
     Raises:
-        UsageError: the files have more than ``MOST_BYTES``.
+        UsageError: the files have more than ``most_bytes``.
     """
-    if sum(script.stat().st_size for script in scripts) > MOST_BYTES:
-        raise UsageError(f"the files have more than {MOST_BYTES >> 20} MiB: fetch data in the job")
+    if sum(script.stat().st_size for script in scripts) > most_bytes:
+        raise UsageError(f"the files have more than {most_bytes >> 20} MiB: fetch data in the job")
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for script in scripts:
