@@ -33,7 +33,7 @@ from scheduling.core.round.state import TRIALS, RoundState
 from scheduling.core.values import ClusterSnapshot, QueuedJob, RoundResult
 from tessera.reasons import ReasonCode
 
-DECISION_VERSION: Final = 3
+DECISION_VERSION: Final = 4
 """Version of decisions; increases with each change of the decisions for a snapshot."""
 
 

@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from typing import Final
 
+from scheduling.core.jobspec import JobClass
 from scheduling.core.messages import message
 from scheduling.core.reasons import Reason
 from scheduling.core.round.fairness import in_turn, tenant_weights
@@ -148,15 +149,23 @@ class _Placing:
         in_turn(lines, held, tenant_weights(self._deciding.engine, snapshot.vcs), self._offer)
 
     def _waiting(self) -> Iterator[QueuedJob]:
-        """Yield the jobs that may be guests, in the order in which the round has tried them."""
+        """Yield the jobs that may be guests, in the order in which the round has tried them.
+
+        Jobs to which their policy gives no device follow, since policies do not plan guests.
+        """
         deciding, needs = self._deciding, self._deciding.snapshot.guest_needs
         if not needs:
             return
-        for tried, _strict in deciding.lines[1]:
-            reason = deciding.reasons.get(tried.id)
-            if tried.id not in needs or reason is None:
+        tried = {job.id: None for job, _strict in deciding.lines[1]}
+        others = sorted(
+            (job for job in deciding.waiting.values() if job.job_class is JobClass.OPPORTUNISTIC),
+            key=lambda job: (-job.priority, job.submitted, job.id),
+        )
+        for job_id in dict.fromkeys((*tried, *(job.id for job in others))):
+            reason = deciding.reasons.get(job_id)
+            if job_id not in needs or reason is None:
                 continue
-            job = deciding.waiting[tried.id]
+            job = deciding.waiting[job_id]
             if job.demand.devices == 1 and reason.code is not _WAITING_FOR_VICTIMS:
                 yield job
 
@@ -172,7 +181,7 @@ class _Placing:
             return 0
         nodes = deciding.tenancies.tiers(job, restriction.nodes)[0].nodes
         request = _request(job, need)
-        alike = job.tenant, request.types, nodes
+        alike = job.tenant, request.types, nodes, need.application
         key = alike, need
         if key in self._failed:
             self.reasons[job.id] = self._failed[key]
@@ -238,7 +247,7 @@ _WAITING_FOR_VICTIMS: Final = ReasonCode.WAITING_VICTIM_CHECKPOINT
 def _request(job: QueuedJob, need: GuestNeed) -> GuestRequest:
     return GuestRequest(
         tenant=job.tenant,
-        application="",
+        application=need.application,
         types=job.demand.members[0].device_types,
         floor=need.floor,
         wants=need.wants,

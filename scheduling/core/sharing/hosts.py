@@ -7,10 +7,11 @@ charged nothing, so these rules never concern guaranteed jobs or the cell engine
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from scheduling.core.sharing.pairs import Paces
 from tessera.isolation import CONTAINER, NAMESPACE, USER
 
 MOST_GUESTS: Final = 3
@@ -147,6 +148,7 @@ class Host:
         excluded: applications that may not be guests here.
         pace: expected pace of the guest on this device, as a fraction of its pace alone.
         seconds_left: expected time that the holder still runs.
+        paces: paces with guests of an application, if they were measured on this type.
     """
 
     address: str
@@ -167,6 +169,12 @@ class Host:
     node: str = ""
     index: int = 0
     holder: int = 0
+    paces: Mapping[str, Paces] = field(default_factory=dict)
+
+    def pace_of(self, application: str) -> float:
+        """Return the expected pace of a guest of an application: measured, or that of all."""
+        measured = self.paces.get(application)
+        return self.pace if measured is None else measured.guest
 
     @property
     def free_slot(self) -> int:
@@ -181,10 +189,12 @@ class GuestNeed:
     Attributes:
         floor: minimum memory with which it can work.
         wants: memory that it would use.
+        application: name by which its pairs are measured; empty if unknown.
     """
 
     floor: int
     wants: int
+    application: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +203,7 @@ class GuestRequest:
 
     Attributes:
         tenant: ID of the job's tenant.
-        application: name by which pairs are excluded.
+        application: name by which pairs are measured and excluded.
         types: device types that it can use; empty for all.
         floor: minimum device memory in bytes, positive.
         wants: bytes that it would use, at least ``floor``.
@@ -301,10 +311,11 @@ def rank(guest: GuestRequest, host: Host) -> tuple[float, int, float, str]:
     The highest expected pace is best; it is reduced if memory is short. Ties are decided by fewer
     guests, then by the time that the holder still runs, then by address.
     """
-    score = host.pace * min(1.0, host.memory_free / guest.wants)
+    score = host.pace_of(guest.application) * min(1.0, host.memory_free / guest.wants)
     return -score, len(host.slots), -host.seconds_left, host.address
 
 
 def rank_with_memory(host: Host) -> tuple[float, int, float, str]:
-    """Return the rank of a host for a guest that has enough memory there: no rank is better."""
-    return -host.pace, len(host.slots), -host.seconds_left, host.address
+    """Return the rank of a host for the best guest with enough memory there: no rank is better."""
+    best = max((one.guest for one in host.paces.values()), default=0.0)
+    return -max(host.pace, best), len(host.slots), -host.seconds_left, host.address

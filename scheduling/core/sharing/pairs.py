@@ -7,7 +7,7 @@ guest gets the gaps of the holder if it sees its phase.
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
-from typing import Final, NamedTuple
+from typing import Final
 
 SLOWDOWN: Final = 0.05
 _PAID: Final = 0.8
@@ -19,7 +19,8 @@ MOST_OBSERVATIONS: Final = 1_000.0
 """Weight above which older observations fade."""
 
 
-class Paces(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Paces:
     """Paces of a holder and a guest on one device, as fractions of their paces alone, 0 to 1."""
 
     holder: float
@@ -56,10 +57,10 @@ class PairRecord:
 
     def observe(self, paces: Paces) -> "PairRecord":
         """Add an observation; values that are not finite are dropped, others limited to 0 to 1."""
-        if not all(isfinite(pace) for pace in paces):
+        if not (isfinite(paces.holder) and isfinite(paces.guest)):
             return self
         n = min(self.observations, MOST_OBSERVATIONS - 1.0)
-        holder, guest = (min(1.0, max(0.0, pace)) for pace in paces)
+        holder, guest = (min(1.0, max(0.0, pace)) for pace in (paces.holder, paces.guest))
         return PairRecord(
             holder=self.holder + (holder - self.holder) / (n + 1.0),
             guest=self.guest + (guest - self.guest) / (n + 1.0),
@@ -76,3 +77,21 @@ class PairRecord:
 
 
 NOT_OBSERVED: Final = PairRecord(holder=0.0, guest=0.0, observations=0.0)
+
+
+LONGEST_APPLICATION: Final = 200
+
+
+def application_of(tenant: int, label: object, name: str) -> str:
+    """Return the name under which pairs of a job are measured.
+
+    Jobs of one tenant with the same label ``application``, or without one with the same name, have
+    the same pairs. Jobs of two tenants never do.
+
+    Args:
+        tenant: ID of the tenant.
+        label: value of the label; not a text if the job has none.
+        name: name of the job.
+    """
+    kind, text = ("label", label) if isinstance(label, str) and label else ("name", name)
+    return f"{tenant}:{kind}:{text}"[:LONGEST_APPLICATION]

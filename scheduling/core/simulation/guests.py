@@ -37,8 +37,9 @@ class GuestRules:
     Attributes:
         offer: the devices that admit guests.
         needs: memory needs of the jobs that may be guests, by job.
-        paces: measured paces of pairs; without one, the guest has the pace of its host and the
-            holder loses the part of 5 % that the delay account pays in.
+        paces: measured paces of pairs; without one, those of the host with the application of the
+            guest; else the guest has the pace of its host, and the holder loses the part of 5 %
+            that the delay account pays in.
         grace: seconds that a guest takes to leave.
         guests: running guests at the start.
     """
@@ -123,7 +124,7 @@ class SimulatedGuests:
             job = jobs.start_guest(start, host.type)
             self._memory[job] = start.most
             measured = self._rules.paces(start.holder, job, host.type)
-            self._paces[job] = measured or Paces(guessed(SLOWDOWN, None).holder, host.pace)
+            self._paces[job] = measured or self._expected(host, job)
         for begun in result.starts:
             self._await_steady(begun.job_id)
         self.refresh()
@@ -151,10 +152,15 @@ class SimulatedGuests:
         job_id = guest.job.id
         if job_id not in self._paces:
             host = self._at_first.get(job_id)
-            guess = Paces(guessed(SLOWDOWN, None).holder, host.pace if host else 0.0)
             measured = self._rules.paces(guest.holder, job_id, host.type) if host else None
-            self._paces[job_id] = measured or guess
+            self._paces[job_id] = measured or self._expected(host, job_id)
         return self._paces[job_id]
+
+    def _expected(self, host: Host | None, job_id: int) -> Paces:
+        """Return the paces of a host with a guest, without a measurement by job IDs."""
+        need = self._rules.needs.get(job_id)
+        known = host.paces.get(need.application) if host is not None and need else None
+        return known or Paces(guessed(SLOWDOWN, None).holder, host.pace if host else 0.0)
 
     def _await_steady(self, job_id: int) -> None:
         """Request a round when a holder is steady."""

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand
+from scheduling.core.policy_interface import Plan
 from scheduling.core.round.decide import decide
 from scheduling.core.round.replaying import replay_round
 from scheduling.core.round.stored import read_stored
@@ -23,7 +24,15 @@ from scheduling.core.values import (
 )
 from scheduling.rounds.services.evidence import spelled_round
 from tessera.reasons import ReasonCode
-from tests.factories.rounds import LANGUAGE, VISION, cluster_snapshot, jobs_started_by, queued_job
+from tests.factories.policies import making
+from tests.factories.rounds import (
+    LANGUAGE,
+    VISION,
+    VISION_MINE,
+    cluster_snapshot,
+    jobs_started_by,
+    queued_job,
+)
 from tests.strategies.waiting_clusters import clusters
 
 NEED = GuestNeed(floor=4, wants=8)
@@ -127,6 +136,16 @@ def test_without_a_device_that_takes_it_the_reason_counts_the_causes():
     assert result.guests == ()
     assert reason.code is ReasonCode.NO_HOST_FOR_GUEST
     assert "1 has too little free memory" in reason.text
+
+
+def test_a_job_to_which_its_policy_gives_no_device_may_be_a_guest():
+    waiting = queued_job(9, borrow=True)
+    snapshot = with_host(full_cluster(waiting, vcs=(LANGUAGE, VISION_MINE)))
+
+    result = decide(snapshot, make=making(Plan(allocs={}, order=())))
+
+    assert [guest.job_id for guest in result.guests] == [9]
+    assert 9 not in result.reasons
 
 
 def test_tenants_take_turns_for_the_seats():

@@ -15,6 +15,7 @@ from scheduling.core.sharing.hosts import (
     rank,
     refusal,
 )
+from scheduling.core.sharing.pairs import Paces
 from scheduling.core.sharing.seats import Group, Seats
 
 NODES = ("n0", "n1", "n2")
@@ -44,6 +45,7 @@ def hosts(draw: st.DrawFn) -> tuple[Host, ...]:
             pace=draw(st.sampled_from([0.0, 0.1, 0.4, 0.8])),
             seconds_left=draw(st.sampled_from([1.0, 2.0])),
             excluded=draw(st.sampled_from([frozenset(), frozenset({"x"})])),
+            paces=draw(st.sampled_from([{}, {}, {"y": Paces(0.9, 0.6)}, {"y": Paces(0.9, 0.0)}])),
         )
         for node in draw(st.sets(st.sampled_from(NODES), min_size=1))
         for index in range(draw(st.integers(1, 4)))
