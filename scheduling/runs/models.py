@@ -8,6 +8,7 @@ from django.db.models import Q
 from scheduling.clusters.models.nodes import Device, Node, NodeTenancy
 from scheduling.clusters.models.virtual_clusters import VirtualCluster
 from scheduling.core.sharing.hosts import MOST_GUESTS
+from scheduling.core.sharing.pairs import LONGEST_APPLICATION, PairRecord
 from scheduling.enums import LeaseKind, MemberStep, PreemptionCause, one_of
 from scheduling.jobs.models import Job
 from tessera.isolation import LEVELS, NONE
@@ -382,6 +383,44 @@ class GuestDelay(models.Model):
 
     def __str__(self) -> str:
         return f"job {self.job_id} on {self.day}"
+
+
+class PairPace(models.Model):
+    """Measured paces of the jobs of two applications that share a device of one type.
+
+    Paces are means over observations, as fractions of the paces alone; at most one observation a
+    minute is added. Applications are those of ``core.sharing.pairs.application_of``: they contain
+    the tenant, and no page or address shows them.
+    """
+
+    holder = models.CharField(max_length=LONGEST_APPLICATION)
+    guest = models.CharField(max_length=LONGEST_APPLICATION)
+    device_type = models.CharField(max_length=100)
+    holder_pace = models.FloatField()
+    guest_pace = models.FloatField()
+    observations = models.FloatField()
+    at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(
+                fields=["holder", "guest", "device_type"], name="pair_pace_one_per_pair"
+            ),
+            models.CheckConstraint(
+                condition=Q(holder_pace__range=(0.0, 1.0), guest_pace__range=(0.0, 1.0)),
+                name="pair_pace_is_a_fraction",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.holder} with {self.guest} on {self.device_type}"
+
+    @property
+    def record(self) -> PairRecord:
+        """The stored means."""
+        return PairRecord(
+            holder=self.holder_pace, guest=self.guest_pace, observations=self.observations
+        )
 
 
 class Preemption(models.Model):

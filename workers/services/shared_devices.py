@@ -1,15 +1,17 @@
 """State of coordinators from the telemetry of nodes, and the history of each shared device."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from django.db import transaction
 from django.db.models import F
 
+from scheduling.core.sharing.pairs import Paces
 from scheduling.enums import LeaseKind
 from scheduling.runs.models import GuestDelay, Lease, SharedDevice, SharedMinute
+from scheduling.runs.services.pairs import PairObservation, observe_pairs
 from tessera.run_spec import make_run_id
 from workers.transports.base import DeviceReading
 
@@ -30,6 +32,7 @@ class _Holder(NamedTuple):
     run_id: str
     job_id: int
     is_gpu: bool
+    device_type: str
     taken_at: datetime
 
 
@@ -83,6 +86,7 @@ def keep_shared(*, node_id: int, devices: Sequence[DeviceReading], now: datetime
             update_fields=["holder", "at", "guests", *_COLUMNS],
         )
         _keep_minutes(jobs, rows, now)
+    observe_pairs(_pairs(jobs, rows), now=now)
     return len(rows)
 
 
@@ -90,17 +94,19 @@ def _leases(node_id: int, indices: Sequence[int]) -> _Leases:
     rows = Lease.objects.filter(
         device__node_id=node_id, device__index__in=indices, released_at=None
     ).values_list(
-        "device_id", "device__index", "device__is_gpu", "kind", "member_id", "job_id", "taken_at",
-        "attempt__uid", "member__role", "member__rank",
+        "device_id", "device__index", "device__is_gpu", "device__device_type", "kind", "member_id",
+        "job_id", "taken_at", "attempt__uid", "member__role", "member__rank",
     )  # fmt: skip
     holders: dict[int, _Holder] = {}
     guests: dict[tuple[int, str], int] = {}
-    for device_id, index, is_gpu, kind, member_id, job_id, taken_at, uid, role, rank in rows:
-        run_id = make_run_id(uid, role, rank)
+    for device_id, index, is_gpu, device_type, kind, member_id, job_id, taken_at, *run in rows:
+        run_id = make_run_id(*run)
         if kind == LeaseKind.GUEST:
             guests[index, run_id] = job_id
         elif kind == LeaseKind.USING:
-            holders[index] = _Holder(device_id, member_id, run_id, job_id, is_gpu, taken_at)
+            holders[index] = _Holder(
+                device_id, member_id, run_id, job_id, is_gpu, device_type, taken_at
+            )
     return _Leases(holders, guests)
 
 
@@ -127,6 +133,21 @@ def _book_delays(holders: Sequence[_Holder], rows: Sequence[SharedDevice], now: 
             continue
         found, _ = GuestDelay.objects.get_or_create(job_id=job_id, day=day, is_gpu=is_gpu)
         GuestDelay.objects.filter(pk=found.pk).update(seconds=F("seconds") + seconds)
+
+
+def _pairs(holders: Sequence[_Holder], rows: Sequence[SharedDevice]) -> Iterator[PairObservation]:
+    """Yield the paces of holders with one guest each; those of several are not known apart.
+
+    A node knows the time in which a guest works, not the pace that the guest has alone: the share
+    of this time counts as its pace.
+    """
+    for holder, row in zip(holders, rows, strict=True):
+        if row.loss is None or len(row.guests) != 1:
+            continue
+        (guest,) = row.guests
+        if guest["duty"] is not None:
+            paces = Paces(1.0 - max(0.0, row.loss), guest["duty"])
+            yield PairObservation(holder.job_id, guest["job"], holder.device_type, paces)
 
 
 def _keep_minutes(holders: Sequence[_Holder], rows: Sequence[SharedDevice], now: datetime) -> None:

@@ -5,8 +5,8 @@ Nothing is read here while the cluster does not share and no guest runs.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -15,11 +15,13 @@ from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Cast
 
 from scheduling.core.jobspec.sharing import DEFAULT_SLOWDOWN
+from scheduling.core.round.declared_terms import APPLICATION_LABEL
 from scheduling.core.sharing.hosts import Consent, GuestNeed, Host, SharingMode
+from scheduling.core.sharing.pairs import SLOWDOWN, Paces, PairRecord, application_of, guessed
 from scheduling.core.values import HeldGuest, HoldingJob
 from scheduling.enums import JobClass, LeaseKind, MemberStep
 from scheduling.jobs.models import Job
-from scheduling.runs.models import Lease
+from scheduling.runs.models import Lease, PairPace
 
 HEADROOM_SHARE: Final = 0.03
 LEAST_HEADROOM: Final = 256 << 20
@@ -103,8 +105,14 @@ def guest_needs(using: str) -> dict[int, GuestNeed]:
     """Return the memory needs of waiting jobs that may be guests, by job."""
     rows = Job.objects.unscoped().using(using).live().filter(guest_floor__isnull=False)
     return {
-        pk: GuestNeed(floor=floor, wants=wants or floor)
-        for pk, floor, wants in rows.order_by("id").values_list("id", "guest_floor", "guest_wants")
+        pk: GuestNeed(
+            floor=floor,
+            wants=wants or floor,
+            application=application_of(tenant, labels.get(APPLICATION_LABEL), name),
+        )
+        for pk, floor, wants, tenant, labels, name in rows.order_by("id").values_list(
+            "id", "guest_floor", "guest_wants", "tenant_id", "labels", "name"
+        )
         if floor
     }
 
@@ -118,7 +126,7 @@ _HOST_COLUMNS: Final = (
     "attempt__running_at", "attempt__progress__steps",
     "attempt__use__busy", "attempt__use__memory_peak",
     "device__shared__holder_id", "device__shared__at", "device__shared__account",
-    "device__shared__memory_free", "sharing_text",
+    "device__shared__memory_free", "sharing_text", "job__labels", "job__name",
 )  # fmt: skip
 
 
@@ -162,8 +170,31 @@ def hosts(
         row = dict(zip(_HOST_COLUMNS, values, strict=True))
         host = _host(row, rules, beside[row["device__address"]], holding, now)
         if host is not None:
-            found.append(host)
-    return tuple(found)
+            label = row["job__labels"].get(APPLICATION_LABEL)
+            found.append((host, application_of(host.tenant, label, row["job__name"])))
+    measured = paces_of_pairs(using, {application for _, application in found})
+    return tuple(
+        replace(host, paces=_shrunk(measured[application, host.type], host))
+        if (application, host.type) in measured
+        else host
+        for host, application in found
+    )
+
+
+def paces_of_pairs(
+    using: str, holders: Collection[str]
+) -> dict[tuple[str, str], dict[str, PairRecord]]:
+    """Return the measured pairs of some holders' applications, by it and type, then by guest."""
+    found: dict[tuple[str, str], dict[str, PairRecord]] = defaultdict(dict)
+    rows = PairPace.objects.using(using).filter(holder__in=holders) if holders else ()
+    for row in rows:
+        found[row.holder, row.device_type][row.guest] = row.record
+    return found
+
+
+def _shrunk(measured: Mapping[str, PairRecord], host: Host) -> dict[str, Paces]:
+    guess = Paces(guessed(SLOWDOWN, None).holder, host.pace)
+    return {guest: measured[guest].shrunk(guess) for guest in sorted(measured)}
 
 
 def _host(
@@ -211,7 +242,7 @@ def _host(
         steady_seconds=max(0.0, ran),
         steps=steps,
         account_empty=account is not None and account < 0.0,
-        pace=max(1.5 * slowdown, 0.8 * (1.0 - busy) if busy is not None else 0.0),
+        pace=guessed(slowdown, 1.0 - busy if busy is not None else None).guest,
         seconds_left=max(0.0, limit - ran) if limit else LONG,
     )
 

@@ -15,12 +15,14 @@ from scheduling.jobs.models import Job, JobEvent
 from scheduling.jobs.queries.why import why
 from scheduling.maintenance.invariants import violations
 from scheduling.rounds.services import rounds
+from scheduling.rounds.snapshot.reading import RoundConfig, take_snapshot
 from scheduling.runs.models import (
     Attempt,
     AttemptProgress,
     GuestDelay,
     Lease,
     Member,
+    PairPace,
     SharedMinute,
 )
 from scheduling.runs.queries.node_members import DirectiveKind, directive_of
@@ -594,6 +596,25 @@ def test_the_figures_of_a_device_are_of_its_holder_and_hide_jobs_of_other_tenant
     assert (seen.role, seen.devices[0].others[0].job_id) == ("guest", None)
     with pytest.raises(NotFoundError):
         job_sharing(make_viewer("bob"), holder.pk)
+
+
+def test_measured_paces_of_a_pair_reach_the_next_round():
+    holder = make_holder(max_duration="2h")
+    guest = make_guest()
+    run_id = f"{Attempt.objects.get(job=guest).uid}.worker.0"
+    found = company(holder, loss=0.1, guests=(GuestReading(run_id=run_id, duty=0.9),))
+
+    read(guest, found)
+    read(guest, found)  # within a minute: not counted again
+
+    (pair,) = PairPace.objects.all()
+    assert (pair.holder_pace, pair.guest_pace, pair.observations) == (0.9, 0.9, 1.0)
+    config = RoundConfig(round_seconds=10.0, images_required=False, using="default")
+    snapshot = take_snapshot(number=99, now=LATER, config=config).snapshot
+    host = next(host for host in snapshot.hosts if host.slots)
+    (application,) = host.paces
+    assert application == pair.guest
+    assert host.pace < host.pace_of(application) < 0.9
 
 
 def test_a_guest_that_comes_back_has_no_figures_of_its_former_attempt():
