@@ -16,9 +16,9 @@ from rest_framework.utils.encoders import JSONEncoder
 
 from portal.api.bodies import Body, From
 from portal.api.cluster_shapes import CellOut, DeviceOut
+from portal.api.node_sharing import CLUSTER_SHARING, ClusterSharingActions
 from portal.api.schema import DRY_RUN, FaultOut, Op
 from portal.api.vc_shapes import VcUseOut, vc_use_out
-from portal.api.views import ApiViewSet
 from portal.identity import Same
 from scheduling.clusters.queries.cluster import (
     NODES_KEPT,
@@ -182,11 +182,12 @@ class ClusterImportOut(ImportReportOut):
     unsupported: list[UnsupportedOut]
 
 
-class ClusterViewSet(ApiViewSet):
+class ClusterViewSet(ClusterSharingActions):
     collection = "cluster"
     operations: ClassVar = {
         "list": Op(answer=ClusterOut),
         "import_configuration": Op(takes=(DRY_RUN, _OWNER), body=_HIVED, answer=ClusterImportOut),
+        **CLUSTER_SHARING,
     }
 
     def list(self, request: Request) -> Response | HttpResponse:

@@ -143,6 +143,7 @@ class HoursOut(TypedDict):
     """Hours of one device kind; lost hours are part of held hours.
 
     `guest` are hours as a guest of a device that another job holds; they are not charged.
+    `delay` are hours by which guests have delayed the jobs on their devices.
     """
 
     guaranteed: Annotated[float, From("guaranteed", rounded(4))]
@@ -150,6 +151,7 @@ class HoursOut(TypedDict):
     lost_preempted: Annotated[float, From("lost_preempted", rounded(4))]
     lost_failed: Annotated[float, From("lost_failed", rounded(4))]
     guest: Annotated[float, From("guest", rounded(4))]
+    delay: Annotated[float, From("delay", rounded(4))]
 
 
 class UsageLineOut(TypedDict):

@@ -4,15 +4,20 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, TypedDict
 
+from django.http import HttpResponse
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.decorators import action
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.bodies import Body, read_body
+from portal.api.history import FORMATS, MEDIA_TYPE, CsvRenderer, csv_file
 from portal.api.schema import Op
 from portal.api.views import ApiViewSet, Nothing
 from scheduling.jobs.queries.jobs import visible_job
-from scheduling.runs.queries.sharing import JobSharing, job_sharing
+from scheduling.runs.queries.shared_devices import SharedMinuteRow, sharing_minutes
+from scheduling.runs.queries.sharing import JobSharing, job_sharing, slowdown_percent
 from scheduling.runs.services.guests import stop_sharing
 from tenants.clock import database_now
 
@@ -77,8 +82,52 @@ class JobSharingOut(TypedDict):
 
 job_sharing_out = Body(JobSharingOut, JobSharing)
 
+
+class SharedMinuteOut(TypedDict):
+    """The shared devices of a job in one minute; figures are null if the node reported none.
+
+    `loss` is the largest loss of the job with its 95 % interval, `open` the smallest share of the
+    time in which guests could run. `delay_seconds` and `closings` count since the job started.
+    """
+
+    minute: datetime
+    devices: int
+    guests: int
+    frozen: int
+    loss: float | None
+    loss_low: float | None
+    loss_high: float | None
+    open: float | None
+    delay_seconds: float
+    closings: int
+    over_limit: bool
+
+
+class SharingHistoryOut(TypedDict):
+    """The history of a job that shared its devices, oldest first, at most the last day."""
+
+    job_id: int
+    slowdown_percent: int
+    minutes: list[SharedMinuteOut]
+
+
+shared_minute_out = Body(SharedMinuteOut, SharedMinuteRow)
+HEAD: Final = tuple(SharedMinuteOut.__annotations__)
+
 SHARING: Final[Mapping[str, Op]] = {
     "sharing": Op(answer=JobSharingOut),
+    "sharing_history": Op(
+        takes=(
+            OpenApiParameter(
+                "format",
+                str,
+                enum=FORMATS,
+                description="Format, instead of `Accept` (default json).",
+            ),
+        ),
+        answer=SharingHistoryOut,
+        also={(200, MEDIA_TYPE): str},
+    ),
     "stop_sharing": Op(answer=JobSharingOut),
 }
 
@@ -91,9 +140,32 @@ class JobSharingActions(ApiViewSet):
         """Get the device sharing of a job: jobs on its devices, and measured loss."""
         return Response(job_sharing_out(job_sharing(self.viewer, pk)))
 
+    @action(
+        detail=True,
+        methods=["get"],
+        url_path="sharing/history",
+        renderer_classes=(JSONRenderer, CsvRenderer),
+    )
+    def sharing_history(self, request: Request, pk: int) -> Response | HttpResponse:
+        """Get the loss of a job by guests on its devices by minute, also as CSV."""
+        self.query.choices("format", FORMATS)
+        job = visible_job(self.viewer, pk)
+        percent = slowdown_percent(job)
+        minutes = [shared_minute_out(row) for row in sharing_minutes(job.pk, percent / 100)]
+        if isinstance(request.accepted_renderer, CsvRenderer):
+            rows = ([_cell(row[name]) for name in HEAD] for row in minutes)
+            return csv_file(HEAD, rows, f"sharing-{job.pk}.csv")
+        return Response({"job_id": job.pk, "slowdown_percent": percent, "minutes": minutes})
+
     @action(detail=True, methods=["post"], url_path="sharing/stop")
     def stop_sharing(self, request: Request, pk: int) -> Response:
         """Stop device sharing of a job: its guests leave, and its devices take no others."""
         read_body(Nothing, request.data)
         stop_sharing(job=visible_job(self.viewer, pk), viewer=self.viewer, now=database_now())
         return Response(job_sharing_out(job_sharing(self.viewer, pk)))
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return "" if value is None else str(value)

@@ -22,6 +22,7 @@ from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.jobs.queries.jobs import JobFilter, counts_by_reason
 from scheduling.notices.queries import delivery_counts
 from scheduling.rounds.queries import RoundRow, recent_rounds
+from scheduling.runs.queries.shared_devices import cluster_sharing
 from scheduling.runs.queries.tallies import Waits, evictions_of, waits_of
 from scheduling.watching.queries import idling_counts
 from tenants.clock import database_now
@@ -118,6 +119,7 @@ def families(viewer: Viewer, now: datetime) -> Iterator[Family]:
     yield _wait_family(view)
     yield _eviction_family(view)
     yield _idle_family(viewer, view)
+    yield from _sharing_families(viewer, now)
     if viewer.is_cluster_admin and viewer.bound_tenant_id is None:
         words = "Deliveries of notifications: pending, and failed in the last 30 days."
         yield _gauges("notification_deliveries", words, "state", delivery_counts())
@@ -195,6 +197,36 @@ def _idle_family(viewer: Viewer, view: ClusterView) -> Family:
     )
     words = "Running jobs with an idle warning, among the jobs that you may see."
     return Family("tessera_idle_workloads", "gauge", words, tuple(samples))
+
+
+def _sharing_families(viewer: Viewer, now: datetime) -> Iterator[Family]:
+    """Yield the totals of device sharing; labels never name jobs or tenants."""
+    found = cluster_sharing(viewer, now=now)
+    states = dict.fromkeys(("closed", "frozen", "leaving", "open", "unknown"), 0) | dict(
+        found.guests
+    )
+    yield _gauges("guests", "Guests on devices in use, by state.", "state", states)
+    numbers = (
+        ("devices_with_guests", "gauge", "Devices with at least one guest.", found.devices),
+        (
+            "holders_over_limit",
+            "gauge",
+            "Holders with a loss above their limit in a minute of the last 24 hours.",
+            found.over_limit,
+        ),
+        (
+            "guest_delay_seconds_today",
+            "gauge",
+            "Delay of holders by guests since midnight UTC.",
+            found.delay_seconds,
+        ),
+    )
+    for name, kind, words, value in numbers:
+        yield Family(f"tessera_{name}", kind, words, (Sample(value),))
+    if found.loss_p95 is not None:
+        words = "Loss of holders by guests in the newest reports, as a share of their pace."
+        sample = Sample(found.loss_p95, {"quantile": "0.95"})
+        yield Family("tessera_holder_loss_ratio", "gauge", words, (sample,))
 
 
 def _round_families(newest: RoundRow, now: datetime) -> Iterator[Family]:

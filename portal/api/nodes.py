@@ -19,8 +19,9 @@ from portal.api.cluster_shapes import (
     node_out,
     reconfiguration_out,
 )
+from portal.api.node_sharing import NODE_SHARING, NodeSharingActions
 from portal.api.schema import DRY_RUN, IF_MATCH, PAGE, Op
-from portal.api.views import ApiViewSet, expected_version, versioned
+from portal.api.views import expected_version, versioned
 from scheduling.clusters.queries.nodes import list_nodes, node_detail
 from scheduling.clusters.services import nodes
 from scheduling.clusters.services.cluster_edits import RemoveNode
@@ -129,7 +130,7 @@ class NodeUnreachableError(ConflictError):
     title = "The node does not respond"
 
 
-class NodeViewSet(ApiViewSet):
+class NodeViewSet(NodeSharingActions):
     """Machines that jobs run on."""
 
     collection = "nodes"
@@ -147,6 +148,7 @@ class NodeViewSet(ApiViewSet):
         "reset_isolation": Op(takes=(IF_MATCH,), body=HoldIn, answer=NodeDetailOut),
         "quarantine_device": Op(body=QuarantineIn, answer=NodeDetailOut),
         "release_device": Op(body=ReleaseIn, answer=NodeDetailOut),
+        **NODE_SHARING,
     }
 
     def list(self, request: Request) -> Response:

@@ -30,6 +30,7 @@ def counted(number: int) -> tuple[str, ...]:
         npgettext("count", "logical worker", "logical workers", number),
         npgettext("count", "member", "members", number),
         npgettext("count", "metric", "metrics", number),
+        npgettext("count", "minute", "minutes", number),
         npgettext("count", "more cell is", "more cells are", number),
         npgettext("count", "more job", "more jobs", number),
         npgettext("count", "more node is", "more nodes are", number),

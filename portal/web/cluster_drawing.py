@@ -17,17 +17,22 @@ from portal.web.components.mapvalues import (
     DeviceNow,
     MapCell,
     MapGroup,
+    MapGuest,
     MapNode,
     MapOccupant,
 )
 from portal.web.devicemap import DrawnNode, draw_node, map_of, node_tiles, tenant_categories
 from scheduling.clusters.queries import cluster, occupancy
+from scheduling.runs.queries.shared_devices import GuestOnDevice
 from scheduling.topology.current import CellView
 from tenants.selectors import tenants_for
 from tenants.viewers import ANOTHER_TENANT, Viewer
 from workers.day import DayPoint
 from workers.services.telemetry import current_readings
 
+Guests = Mapping[int, tuple[GuestOnDevice, ...]]
+"""Guests by device ID."""
+NO_GUESTS: Final[Guests] = {}
 Readings = Mapping[int, Sequence[float | None]]
 """Utilisation in [0, 1] by device index, by node id."""
 PLURALS: Final = {"device": "devices", "socket": "sockets", "node": "nodes", "rack": "racks"}
@@ -77,6 +82,7 @@ def drawn_cluster(
     *,
     colour: str,
     in_words: bool,
+    guests: Guests = NO_GUESTS,
 ) -> DeviceMap:
     """Return the device map of all nodes; each drawing is cached while unchanged.
 
@@ -86,11 +92,19 @@ def drawn_cluster(
         tenants: names in the order of creation, as the viewer may see them.
         colour: initial meaning of colour.
         in_words: whether to create the table too.
+        guests: guests by device ID, as the viewer may see them.
     """
     known = tuple(tenants)
     language = get_language()
     drawn = [
-        _drawn(Same(node), tuple(readings.get(node.id, ())), known, in_words, language)
+        _drawn(
+            Same(node),
+            tuple(readings.get(node.id, ())),
+            known,
+            in_words,
+            language,
+            _guests_of(node, guests),
+        )
         for node in sorted(nodes, key=_by_rack)
     ]
     return map_of(drawn, colour=colour)
@@ -103,10 +117,20 @@ def _drawn(
     tenants: tuple[str, ...],
     in_words: bool,
     _language: str | None,
+    guests: tuple[tuple[int, tuple[GuestOnDevice, ...]], ...] = (),
 ) -> DrawnNode:
     """Cache the drawing of a node; the language is a part of the key."""
-    drawn = map_node(node.value, readings)
+    drawn = map_node(node.value, readings, dict(guests))
     return draw_node(drawn, tenants=tenants, in_words=in_words)
+
+
+def _guests_of(
+    node: cluster.NodeView, guests: Guests
+) -> tuple[tuple[int, tuple[GuestOnDevice, ...]], ...]:
+    """Return the guests of a node by device ID, as a key of the cache."""
+    if not guests:
+        return ()
+    return tuple((device.id, guests[device.id]) for device in node.devices if device.id in guests)
 
 
 def _by_rack(node: cluster.NodeView) -> tuple[bool, str]:
@@ -132,7 +156,11 @@ def _strip(
     return node_tiles(drawn, tenants=tenants)
 
 
-def map_node(node: cluster.NodeView, readings: Sequence[float | None] = ()) -> MapNode:
+def map_node(
+    node: cluster.NodeView,
+    readings: Sequence[float | None] = (),
+    guests: Guests = NO_GUESTS,
+) -> MapNode:
     return MapNode(
         name=node.name,
         tree=cell(node.tree),
@@ -141,6 +169,7 @@ def map_node(node: cluster.NodeView, readings: Sequence[float | None] = ()) -> M
                 condition="ok" if device.healthy else "unhealthy",
                 occupant=occupant(device.occupant),
                 utilisation=readings[device.index] if device.index < len(readings) else None,
+                guests=tuple(map(_map_guest, guests.get(device.id, ()))),
             )
             for device in node.devices
         },
@@ -149,6 +178,26 @@ def map_node(node: cluster.NodeView, readings: Sequence[float | None] = ()) -> M
         device_type=node.device_type,
         url=node_url(node.id),
     )
+
+
+def _map_guest(guest: GuestOnDevice) -> MapGuest:
+    return MapGuest(
+        tenant="" if guest.tenant == ANOTHER_TENANT else guest.tenant,
+        job_id=guest.job_id,
+        name=guest.name,
+        open=guest.open,
+        state=guest.state,
+        mode=guest.mode,
+        limits=limits_in_words(guest.memory_limit, guest.compute_limit),
+    )
+
+
+def limits_in_words(memory: str, compute: str) -> str:
+    """Describe whether the limits of a sharing mode are enforced or cooperative."""
+    return _("memory %(memory)s, compute %(compute)s") % {
+        "memory": word(memory),
+        "compute": word(compute),
+    }
 
 
 @lru_cache(maxsize=65536)

@@ -5,8 +5,8 @@ cell: an allocation that fills the cell, or a free cell. Two free devices of dif
 two tiles, which shows fragmentation (design, section 4).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -20,9 +20,11 @@ from portal.web.components.mapvalues import (
     LegendItem,
     MapCell,
     MapGroup,
+    MapGuest,
     MapNode,
     MapOccupant,
     NodeTile,
+    Notch,
     Rack,
     TableRow,
     Tile,
@@ -36,6 +38,8 @@ DOTS_ABOVE: Final = 250
 NAME_FROM_DEVICES: Final = 4
 CATEGORIES: Final = 8
 OVERFLOW_CATEGORY: Final = 6
+_LOWEST: Final = 20
+"""Height of the strip of a guest that never runs, in percent of its tile."""
 UTILISATION_STEPS: Final = (0.10, 0.30, 0.50, 0.70, 0.90)
 
 
@@ -253,10 +257,57 @@ def _tile(cell: MapCell, node: MapNode, drawing: _Drawing) -> Tile:
     drawing.kinds.setdefault(_legend_kind(kind, first.occupant))
     use = _mean([device.utilisation for device in shown])
     if drawing.in_words:
-        drawing.table.append(_table_row(cell, node, kind, first.occupant, use))
+        row = _table_row(cell, node, kind, first.occupant, use)
+        drawing.table.append(replace(row, guests=tuple(_guests_in_words(cell, node))))
     if first.occupant is None or kind == "unhealthy":
         return _empty_tile(cell, node, kind)
-    return _occupied_tile(node, kind, first.occupant, width=len(shown), use=use, drawing=drawing)
+    tile = _occupied_tile(node, kind, first.occupant, width=len(shown), use=use, drawing=drawing)
+    if not any(device.guests for device in shown):
+        return tile
+    drawing.kinds.setdefault("guest")
+    guests = "; ".join(_guests_in_words(cell, node))
+    return replace(
+        tile,
+        title=_("%(title)s; %(guests)s") % {"title": tile.title, "guests": guests},
+        notches=tuple(_notches(shown, drawing)),
+    )
+
+
+def _notches(devices: Sequence[DeviceNow], drawing: _Drawing) -> Iterator[Notch]:
+    """Yield a strip for each guest, next to each other in the part of their device."""
+    part = 100 / len(devices)
+    for place, device in enumerate(devices):
+        for number, guest in enumerate(device.guests):
+            category = drawing.tenants.get(guest.tenant, OVERFLOW_CATEGORY)
+            if guest.tenant:
+                drawing.seen_tenants.setdefault(guest.tenant, category)
+            width = part / len(device.guests)
+            yield Notch(
+                x=round(place * part + number * width, 2),
+                width=round(width, 2),
+                height=round(_LOWEST + (100 - 2 * _LOWEST) * (guest.open or 0.0), 1),
+                state=guest.state,
+                tenant=category if guest.tenant else None,
+            )
+
+
+def _guests_in_words(cell: MapCell, node: MapNode) -> Iterator[str]:
+    for leaf in cell.leaves:
+        for guest in node.devices.get(leaf, DeviceNow()).guests:
+            yield _guest_in_words(leaf, guest)
+
+
+def _guest_in_words(leaf: int, guest: MapGuest) -> str:
+    who = words.tenant(guest.tenant or ANOTHER_TENANT)
+    facts = [word(guest.state or "unknown")]
+    if guest.open is not None:
+        facts.append(_("open for %(share)s of the time") % {"share": words.percent(guest.open)})
+    facts.append(f"{guest.mode}: {guest.limits}")
+    return _("device %(index)s: guest %(who)s (%(facts)s)") % {
+        "index": leaf,
+        "who": who if guest.job_id is None else f"{guest.job_id} {guest.name}",
+        "facts": _(", ").join(facts),
+    }
 
 
 def _legend_kind(kind: TileKind, occupant: MapOccupant | None) -> str:

@@ -22,7 +22,6 @@ from scheduling.jobs.queries.events import JobLife, events_of_job, life_of_job
 from scheduling.jobs.queries.job_detail import JobDetail
 from scheduling.jobs.queries.jobs import JobRow, visible_job
 from scheduling.jobs.services.ownership import note_log_read
-from scheduling.runs.queries.sharing import job_sharing
 from tenants.errors import InvalidError
 from workers.conf import worker_settings
 from workers.device_curves import USUAL_RANKS, device_curves
@@ -168,20 +167,6 @@ def _figure(
         marks=marks_of(life),
         checkpoints=life.checkpoints,
     )
-
-
-@require_safe
-@page
-def sharing(request: PageRequest, job_id: int) -> HttpResponse:
-    """Show the jobs on the devices of a job, and the measured loss of the holder."""
-    job = visible_job(request.viewer, job_id)
-    found = job_sharing(request.viewer, job_id)
-    is_on = found.enabled and found.stopped_at is None and bool(found.guests)
-    context = {
-        "sharing": found,
-        "can_stop": is_on and request.viewer.can_stop(job.tenant_id, job.owner_id),
-    }
-    return request.render("job/_sharing.html", context)
 
 
 @require_safe

@@ -22,7 +22,7 @@ from scheduling.clusters.services import nodes as services
 from scheduling.clusters.services.cluster_rules import set_least_isolation
 from scheduling.clusters.services.node_rows import DRIVER_HANGS
 from scheduling.clusters.services.node_tenancies import reset_isolation
-from scheduling.runs.services.guests import set_sharing
+from scheduling.runs.services.guests import limit_guests, set_sharing
 from tenants.errors import DomainError, InvalidError
 from tenants.roles import Permission
 
@@ -192,6 +192,27 @@ def set_cluster_sharing(asked: PageRequest) -> HttpResponseBase:
             _("Device sharing is on.") if enabled else _("Device sharing is off."),
         )
     return redirect("nodes")
+
+
+@posts_from("node")
+@page
+def limit_node_guests(asked: PageRequest, node_id: int) -> HttpResponseBase:
+    """Limit the guests on a node, or on one device; others leave."""
+    given = asked.http.POST
+    device = given.get("device", "")
+    try:
+        limit_guests(
+            viewer=asked.viewer,
+            node_id=node_id,
+            guests=given.get("guests", ""),
+            device=int(device) if device.isascii() and device.isdecimal() else None,
+            now=asked.now,
+        )
+    except DomainError as refused:
+        messages.error(asked.http, error_text(refused))
+    else:
+        messages.success(asked.http, _("Guests limited. Others leave within 5 s."))
+    return redirect("node", node_id)
 
 
 def acts_for(row: NodeRow, declared_dead_at: datetime | None) -> tuple[Act, ...]:

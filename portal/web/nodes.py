@@ -24,10 +24,12 @@ from portal.web.devicemap import device_map
 from portal.web.node_acts import ACTS, acts_for
 from portal.web.overview import COLOURS, query_of_page
 from portal.web.viewing import PageRequest, page
+from scheduling.clusters.models.nodes import CONSENTS
 from scheduling.clusters.queries.conditions import ConditionRow, GpuRow
 from scheduling.clusters.queries.node_truth import TruthRow
 from scheduling.clusters.queries.nodes import NodeDetail, NodeRow, list_nodes, node_detail
 from scheduling.clusters.services.cluster_rules import cluster_rules
+from scheduling.runs.queries.shared_devices import node_sharing
 from tenants.roles import Permission
 from tessera.isolation import LEVELS, PLAIN_LEVELS
 from workers.conf import worker_settings
@@ -111,8 +113,13 @@ def node_context(asked: PageRequest, node_id: int) -> dict[str, Any]:
     tenants = tenants_in_order(asked.viewer)
     reading = current_readings(node_ids=[node_id], now=asked.now).get(node_id, {})
     shares = shares_of(reading.get("utilisation"))
-    drawn = map_node(detail.row.view, shares)
+    sharing = node_sharing(asked.viewer, node_id, now=asked.now)
+    ids = {device.index: device.id for device in detail.row.view.devices}
+    guests = {ids[one.index]: one.guests for one in sharing.devices if one.index in ids}
+    drawn = map_node(detail.row.view, shares, guests)
     return {
+        "sharing": sharing,
+        "consents": CONSENTS,
         "detail": detail,
         "row": detail.row,
         "stats": _node_stats(detail.row, asked.now),

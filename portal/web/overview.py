@@ -25,6 +25,7 @@ from portal.web.viewing import PageRequest, once_a_version, page
 from scheduling.clusters.queries.cluster import ClusterView, Totals, cluster_snapshot
 from scheduling.clusters.queries.shares import FreeChain
 from scheduling.jobs.queries.jobs import JobFilter, JobRow, counts_by_reason, page_of_queue
+from scheduling.runs.queries.shared_devices import cluster_sharing, guests_on_devices
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 from workers.day import cluster_day, efficiency_now
@@ -123,6 +124,7 @@ def live_context(asked: PageRequest, look: OverviewOptions) -> dict[str, Any]:
     tenants = tenants_in_order(asked.viewer)
     readings = utilisation_now([node.id for node in cluster.nodes], now=asked.now)
     columns, gangs = gang_table(cluster.free)
+    guests = guests_on_devices(asked.viewer, now=asked.now)
     return {
         "cluster": cluster,
         "stats": stats(cluster, readings, efficiency=efficiency_now(asked.viewer, now=asked.now)),
@@ -132,7 +134,9 @@ def live_context(asked: PageRequest, look: OverviewOptions) -> dict[str, Any]:
             tenants,
             colour=look.colour,
             in_words=look.view == "table",
+            guests=guests,
         ),
+        "sharing_stats": sharing_stats(asked) if guests else (),
         "look": look,
         "colours": COLOURS,
         "uses": vc_uses(cluster.virtual_clusters, tenants),
@@ -179,6 +183,39 @@ def stats(
         _efficiency(efficiency),
         _jobs(totals),
         _wait(totals),
+    )
+
+
+def sharing_stats(asked: PageRequest) -> tuple[Stat, ...]:
+    """Build the tiles of device sharing, for a cluster with guests."""
+    found = cluster_sharing(asked.viewer, now=asked.now)
+    states = [
+        _("%(count)s %(state)s") % {"count": words.count(number), "state": word(state)}
+        for state, number in sorted(found.guests.items())
+    ]
+    loss = _("not measured yet") if found.loss_p95 is None else ""
+    value, unit = words.percent(max(found.loss_p95 or 0.0, 0.0)).split(words.NO_BREAK)
+    limit = _("limit %(share)s") % {"share": words.percent(found.limit or 0.0)}
+    return (
+        Stat(
+            label=_("Devices with guests"),
+            value=words.count(found.devices),
+            context=_(", ").join(states),
+        ),
+        Stat(label=_("Loss of holders, p95"), context=loss)
+        if loss
+        else Stat(label=_("Loss of holders, p95"), value=value, unit=unit, context=limit),
+        Stat(
+            label=_("Over the limit"),
+            value=words.count(found.over_limit),
+            unit=word("holder" if found.over_limit == 1 else "holders"),
+            context=_("last 24 h"),
+        ),
+        Stat(
+            label=_("Delay by guests"),
+            value=words.duration(found.delay_seconds),
+            context=_("today (UTC), all holders"),
+        ),
     )
 
 

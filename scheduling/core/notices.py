@@ -29,6 +29,7 @@ class NoticeEvent(StrEnum):
     JOB_REQUEUED = "job.requeued"
     JOB_SUSPECT = "job.suspect"
     JOB_IDLE = "job.idle"
+    JOB_SLOWED = "job.slowed"
     QUOTA_GUARANTEE = "quota.guarantee"
     QUOTA_GPU_HOURS = "quota.gpu-hours"
     NODE_READY = "node.ready"
@@ -53,6 +54,7 @@ EVENT_WORDS: Final[Mapping[NoticeEvent, str]] = MappingProxyType(
         _E.JOB_REQUEUED: sentence("event-requeued"),
         _E.JOB_SUSPECT: sentence("event-suspect"),
         _E.JOB_IDLE: sentence("event-idle"),
+        _E.JOB_SLOWED: sentence("event-slowed"),
         _E.QUOTA_GUARANTEE: sentence("event-guarantee-used"),
         _E.QUOTA_GPU_HOURS: sentence("event-budget-used"),
         _E.NODE_READY: sentence("event-node-ready"),
@@ -82,6 +84,7 @@ INBOX_EVENTS: Final = (
     _E.JOB_PREEMPTED,
     _E.JOB_SUSPECT,
     _E.JOB_IDLE,
+    _E.JOB_SLOWED,
     _E.QUOTA_GUARANTEE,
     _E.QUOTA_GPU_HOURS,
     _E.NODE_DOWN,
@@ -93,6 +96,7 @@ INBOX_EVENTS: Final = (
 DEFAULT_MAIL: Final = (
     _E.JOB_FAILED,
     _E.JOB_IDLE,
+    _E.JOB_SLOWED,
     _E.QUOTA_GUARANTEE,
     _E.QUOTA_GPU_HOURS,
     _E.NODE_DOWN,
@@ -105,6 +109,7 @@ JOB_WORDS: Final = tuple(event.removeprefix("job.") for event in JOB_EVENTS)
 """The words of a job's ``notify.on``."""
 
 IDLE_WARNING: Final = "idle-warning"
+SLOWED: Final = "slowed"
 _BY_KIND: Final[Mapping[tuple[str, str], NoticeEvent]] = MappingProxyType(
     {
         ("all-running", JobState.RUNNING): _E.JOB_RUNNING,
@@ -113,6 +118,7 @@ _BY_KIND: Final[Mapping[tuple[str, str], NoticeEvent]] = MappingProxyType(
         ("retry", JobState.QUEUED): _E.JOB_REQUEUED,
         ("released", JobState.QUEUED): _E.JOB_REQUEUED,
         (IDLE_WARNING, ""): _E.JOB_IDLE,
+        (SLOWED, ""): _E.JOB_SLOWED,
     }
 )
 _BY_STATE: Final[Mapping[str, NoticeEvent]] = MappingProxyType(
@@ -183,9 +189,12 @@ def subject_of(body: Mapping[str, Any]) -> str:
     event = NoticeEvent(body["event"])
     if job := body.get("job"):
         verb = event.removeprefix("job.")
-        said = {"running": "runs", "idle": "idles", "suspect": "is unreachable"}.get(
-            verb, {"requeued": "is queued again"}.get(verb, verb)
-        )
+        said = {
+            "running": "runs",
+            "idle": "idles",
+            "slowed": "is slowed by guests",
+            "suspect": "is unreachable",
+        }.get(verb, {"requeued": "is queued again"}.get(verb, verb))
         return f"Job {job['id']} {job['name']} {said}"
     if event in (_E.NODE_DISK, _E.HOST_DISK):
         what, name = ("node", body["node"]) if "node" in body else ("host", body["host"])

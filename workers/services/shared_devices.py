@@ -2,14 +2,19 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Max
 
+from scheduling.core.jobspec.sharing import DEFAULT_SLOWDOWN
+from scheduling.core.messages import sentence
+from scheduling.core.notices import SLOWED
 from scheduling.core.sharing.pairs import Paces
 from scheduling.enums import LeaseKind
+from scheduling.jobs.models import Job, JobEvent
+from scheduling.jobs.services.lifecycle import Note, record_job_event
 from scheduling.runs.models import GuestDelay, Lease, SharedDevice, SharedMinute
 from scheduling.runs.services.pairs import PairObservation, observe_pairs
 from tessera.run_spec import make_run_id
@@ -22,6 +27,11 @@ _COLUMNS = (
 _OF_MINUTES = (
     "baseline", "loss", "loss_low", "loss_high", "open", "delay_seconds", "closings",
 )  # fmt: skip
+
+
+SLOW_MINUTES: Final = 10
+"""Consecutive minutes above the limit of a holder after which its owner is notified."""
+WARNED_FOR: Final = timedelta(days=1)
 
 
 class _Holder(NamedTuple):
@@ -86,8 +96,30 @@ def keep_shared(*, node_id: int, devices: Sequence[DeviceReading], now: datetime
             update_fields=["holder", "at", "guests", *_COLUMNS],
         )
         _keep_minutes(jobs, rows, now)
+        for job_id in sorted({holder.job_id for holder in jobs}):
+            _warn_if_slowed(job_id, now)
     observe_pairs(_pairs(jobs, rows), now=now)
     return len(rows)
+
+
+def _warn_if_slowed(job_id: int, now: datetime) -> None:
+    """Record an event if the loss of a holder was above its limit in each of the last minutes."""
+    sharing = Job.objects.unscoped().filter(pk=job_id).values_list("spec__sharing", flat=True)[0]
+    limit = (sharing or {}).get("slowdown_percent", DEFAULT_SLOWDOWN)
+    since = now.replace(second=0, microsecond=0) - SLOW_MINUTES * timedelta(minutes=1)
+    newest = SharedMinute.objects.filter(job_id=job_id, minute__gt=since)
+    losses = dict(newest.order_by().values_list("minute").annotate(worst=Max("loss")))
+    above = [loss for loss in losses.values() if loss is not None and loss > limit / 100]
+    known = JobEvent.objects.filter(job_id=job_id, kind=SLOWED, at__gt=now - WARNED_FOR)
+    if len(above) < SLOW_MINUTES or known.exists():
+        return
+    text = sentence(
+        "slowed-by-guests",
+        limit=limit,
+        minutes=SLOW_MINUTES,
+        loss=format(100 * max(above), ".1f"),
+    )
+    record_job_event(job_id=job_id, kind=SLOWED, now=now, note=Note(text=text))
 
 
 def _leases(node_id: int, indices: Sequence[int]) -> _Leases:

@@ -61,12 +61,35 @@ class MapOccupant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MapGuest:
+    """A guest of a device, as far as the viewer may see it.
+
+    Attributes:
+        tenant: name of the tenant; empty when the viewer may not see it.
+        job_id: None when the viewer may not see the job.
+        open: share of the time in which it may run, in [0, 1]; None if unknown.
+        state: ``open``, ``closed``, ``frozen``, ``leaving``, or empty if unknown.
+        mode: sharing mode of the device.
+        limits: how memory and compute are limited, in words.
+    """
+
+    tenant: str
+    job_id: int | None
+    name: str
+    open: float | None
+    state: str
+    mode: str
+    limits: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceNow:
-    """One device: its condition, its occupant, its utilisation in [0, 1] if known."""
+    """One device: condition, occupant, guests, and its utilisation in [0, 1] if known."""
 
     condition: Condition = "ok"
     occupant: MapOccupant | None = None
     utilisation: float | None = None
+    guests: tuple[MapGuest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +103,22 @@ class MapNode:
     state: str = "ready"
     device_type: str = ""
     url: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notch:
+    """A guest as a strip at the foot of a tile; numbers are percent of the tile.
+
+    Attributes:
+        state: as in ``MapGuest``.
+        tenant: category of its tenant; None when the viewer may not see it.
+    """
+
+    x: float
+    width: float
+    height: float
+    state: str
+    tenant: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +136,7 @@ class Tile:
     job: int | None = None
     tone: str = ""
     utilisation: int | None = None
+    notches: tuple[Notch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +166,7 @@ class TableRow:
     job: str
     job_url: str
     use: str
+    guests: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,12 +58,25 @@ def _number(tile: Tile) -> str:
 
 def _tile(tile: Tile) -> str:
     tag, opened = ("a", f'a href="{escape(tile.url)}"') if tile.url else ("span", "span")
-    borrowed = " borrowed" if tile.borrowed else ""
+    borrowed = (" borrowed" if tile.borrowed else "") + (" shared" if tile.notches else "")
     title = escape(tile.title)
     return (
         f'<{opened} class="tile w{tile.width} {tile.kind}{borrowed}" title="{title}"'
-        f"{_marks(tile, title)}>{_inside(tile)}</{tag}>"
+        f"{_marks(tile, title)}>{_inside(tile)}{_notches(tile)}</{tag}>"
     )
+
+
+def _notches(tile: Tile) -> str:
+    """Return the strips of guests; the words are in the title and in the table."""
+    if not tile.notches:
+        return ""
+    strips = "".join(
+        f'<rect class="guest {escape(notch.state or "unknown")}" data-tenant="{notch.tenant or 0}"'
+        f' x="{notch.x}%" y="{round(100 - notch.height, 1)}%"'
+        f' width="{notch.width}%" height="{notch.height}%"/>'
+        for notch in tile.notches
+    )
+    return f'<svg class="guests" aria-hidden="true">{strips}</svg>'
 
 
 def _marks(tile: Tile, title: str) -> str:

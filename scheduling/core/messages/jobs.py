@@ -229,6 +229,10 @@ CHANGES: Final[Mapping[str, Template]] = {
     "guest-leaves": fixed(
         "Guests leave a device when its holder leaves, or no longer allows them."
     ),
+    "slowed-by-guests": fixed(
+        "Guests slowed the job down by more than %(limit)s %% for %(minutes)s minutes; it has "
+        "lost up to %(loss)s %%. Stop sharing on its page if this matters."
+    ),
     "guest-leaves-node": fixed("An admin limited the guests of the node or device."),
     "guest-leaves-switch": fixed("Device sharing was turned off for the cluster."),
     "guest-leaves-holder": fixed("The holder of the device stopped sharing it."),

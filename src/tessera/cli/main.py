@@ -17,6 +17,7 @@ from tessera.cli import (
     nodes,
     people,
     session,
+    sharing,
     storages,
     up,
     vcs,
@@ -91,6 +92,7 @@ app.command()(job_details.logs)
 nodes.register(app)
 vcs.register(app)
 storages.register(app)
+sharing.register(app)
 people.register(app)
 job_limits.register(app)
 slurm.register(app)

@@ -374,7 +374,7 @@ def _require_yes(question: str, *, yes: bool) -> None:
 def _act(context: typer.Context, name: str, action: str, reason: str, *, as_json: bool) -> None:
     session: Session = context.obj
     with session.client() as client:
-        node = client.act_on_node(_id_of(client, name), action, reason=reason)
+        node = client.act_on_node(id_of(client, name), action, reason=reason)
     _print(node, as_json=as_json)
 
 
@@ -383,7 +383,7 @@ def _on_device(
 ) -> None:
     session: Session = context.obj
     with session.client() as client:
-        body = client.post(f"nodes/{_id_of(client, name)}/{action}/", wanted)
+        body = client.post(f"nodes/{id_of(client, name)}/{action}/", wanted)
         node = Node.from_body(body)
     _print(node, as_json=as_json)
 
@@ -391,7 +391,7 @@ def _on_device(
 def _change(context: typer.Context, name: str, changes: dict[str, Any], *, as_json: bool) -> None:
     session: Session = context.obj
     with session.client() as client:
-        node = client.update_node(_id_of(client, name), changes)
+        node = client.update_node(id_of(client, name), changes)
     _print(node, as_json=as_json)
 
 
@@ -402,7 +402,7 @@ def _print(node: Node, *, as_json: bool) -> None:
         out().print(f"{escape(node.name)}: {state_text(node.state)}")
 
 
-def _id_of(client: Client, name: str) -> int:
+def id_of(client: Client, name: str) -> int:
     nodes = list(client.nodes())
     found = [node.id for node in nodes if node.name == name]
     found += [node.id for node in nodes if str(node.id) == name]

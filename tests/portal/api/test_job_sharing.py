@@ -8,7 +8,8 @@ import pytest
 from scheduling.clusters.models import ClusterRules, Device, VirtualCluster
 from scheduling.enums import LeaseKind
 from scheduling.jobs.models import Job
-from scheduling.runs.models import Lease, Member
+from scheduling.runs.models import Lease, Member, SharedDevice, SharedMinute
+from tenants.clock import database_now
 from tests.factories.cluster import NOW, job_document, make_job
 from tests.factories.running import put_into, run_attempt
 
@@ -130,6 +131,133 @@ def test_the_page_of_a_job_shows_its_guests_and_the_button(
     assert "Stop sharing" in panel
     assert "stopped for this job" in after
     assert "Stop sharing" not in after
+
+
+def report(holder: Job, **figures: Any) -> None:
+    """Store a report of the coordinator of the shared device, and a minute of its history."""
+    lease = Lease.objects.get(job=holder, device__index=0)
+    values = {"loss": 0.061, "loss_low": 0.05, "loss_high": 0.07, "open": 0.4, **figures}
+    guest = Lease.objects.get(kind=LeaseKind.GUEST)
+    told = [{"job": guest.job_id, "frozen": False, "open": True}]
+    at = {"at": database_now(), "holder": lease.member, "guests": told}
+    SharedDevice.objects.create(device=lease.device, baseline=0.2, **at, **values)
+    minute = {"job": holder, "place": 3, "minute": NOW, "guests": 1, "frozen": 0}
+    SharedMinute.objects.create(device=lease.device, **minute, **values)
+
+
+def test_the_history_has_each_minute_of_the_holder_as_json_and_csv(
+    api: Any, pair: tuple[Job, Job], problem: Callable[..., Any]
+) -> None:
+    holder, guest = pair
+    report(holder)
+    url = f"/api/v1/jobs/{holder.pk}/sharing/history/"
+
+    found = api("alice").get(url).json()
+    table = api("alice").get(url, {"format": "csv"}).content.decode().splitlines()
+
+    (minute,) = found["minutes"]
+    assert (minute["loss"], minute["guests"], minute["over_limit"]) == (0.061, 1, True)
+    assert table[0].startswith("minute,devices,guests,frozen,loss")
+    assert table[1].split(",")[1:5] == ["1", "1", "0", "0.061"]
+    problem(api("bob").get(url), 404)
+    assert api("bob").get(f"/api/v1/jobs/{guest.pk}/sharing/history/").json()["minutes"] == []
+
+
+@pytest.mark.parametrize("viewer", ["alice", "bob", "vera", "lena", "root"])
+def test_no_view_of_shared_devices_names_a_job_of_another_tenant(
+    api: Any, pair: tuple[Job, Job], viewer: str
+) -> None:
+    holder, guest = pair
+    Job.objects.unscoped().filter(pk=holder.pk).update(name="secret-holder")
+    Job.objects.unscoped().filter(pk=guest.pk).update(name="secret-guest")
+    report(holder)
+    client = api(viewer)
+    node = Lease.objects.get(kind=LeaseKind.GUEST).device.node_id
+    addresses = [
+        *(f"/api/v1/jobs/{job.pk}/sharing/" for job in pair),
+        *(f"/api/v1/jobs/{job.pk}/sharing/history/" for job in pair),
+        *(f"/jobs/{job.pk}/sharing/" for job in pair),
+        *(f"/jobs/{job.pk}/sharing/loss.json" for job in pair),
+        f"/api/v1/nodes/{node}/sharing/", "/api/v1/cluster/sharing/", "/api/v1/cluster/",
+        f"/nodes/{node}/", "/cluster/", "/cluster/?view=table", "/nodes/", "/metrics",
+    ]  # fmt: skip
+
+    texts = {address: client.get(address) for address in addresses}
+
+    of_vision = {"alice", "vera", "lena", "root"}
+    hidden = [
+        *([] if viewer in of_vision else ["secret-holder"]),
+        *([] if viewer in {"bob", "root"} else ["secret-guest"]),
+    ]
+    for address, answer in texts.items():
+        assert answer.status_code in {200, 302, 404}, address
+        body = b"" if answer.streaming else answer.content
+        assert not [name for name in hidden if name.encode() in body], address
+
+
+@pytest.mark.parametrize("viewer", ["alice", "bob", "vera", "lena"])
+def test_only_cluster_admins_limit_the_guests_of_nodes_and_devices(
+    api: Any, pair: tuple[Job, Job], problem: Callable[..., Any], viewer: str
+) -> None:
+    node = Lease.objects.get(kind=LeaseKind.GUEST).device.node_id
+    url = f"/api/v1/nodes/{node}/sharing/limit/"
+
+    problem(api(viewer).post(url, {"guests": "none"}, format="json"), 403)
+    api(viewer).post(f"/nodes/{node}/sharing/", {"guests": "none"}, format="multipart")
+
+    assert set(Device.objects.values_list("guests", flat=True)) == {"any"}
+    assert Job.objects.unscoped().get(pk=pair[1].pk).state == "running"
+    assert api(viewer).get(f"/api/v1/nodes/{node}/sharing/").json()["changes"] == []
+
+
+def test_an_admin_limits_a_device_and_sees_the_history_of_the_switches(
+    api: Any, pair: tuple[Job, Job], problem: Callable[..., Any]
+) -> None:
+    node = Lease.objects.get(kind=LeaseKind.GUEST).device.node_id
+    url, root = f"/api/v1/nodes/{node}/sharing/limit/", api("root")
+
+    problem(root.post(url, {"guests": "some"}, format="json"), 400)
+    problem(root.post(url, {"guests": "none", "device": 99}, format="json"), 404)
+    root.post(url, {"guests": "same-tenant"}, format="json")
+    found = root.post(url, {"guests": "none", "device": 0}, format="json").json()
+    page = root.get(f"/nodes/{node}/").content.decode()
+
+    assert [(one["device"], one["before"], one["after"]) for one in found["changes"]] == [
+        (0, "any", "none"), (None, "any", "same-tenant"),
+    ]  # fmt: skip
+    assert Job.objects.unscoped().get(pk=pair[1].pk).state == "preempting"
+    assert "History of the switches" in page
+
+
+def test_the_map_and_its_table_show_holder_and_guest(api: Any, pair: tuple[Job, Job]) -> None:
+    holder, _ = pair
+    report(holder)
+    alice = api("alice")
+
+    drawn = alice.get("/cluster/").content.decode()
+    table = alice.get("/cluster/?view=table").content.decode()
+
+    assert '<rect class="guest open"' in drawn
+    assert "guest another tenant (open, open for 40 % of the time" in table.replace("\xa0", " ")
+    assert "memory enforced, compute enforced" in table
+    assert "Devices with guests" in drawn
+
+
+def test_the_totals_count_states_and_holders_above_their_limit(
+    api: Any, pair: tuple[Job, Job]
+) -> None:
+    report(pair[0])
+    SharedMinute.objects.update(minute=database_now())
+
+    found = api("bob").get("/api/v1/cluster/sharing/").json()
+    text = api("root").get("/metrics").content.decode()
+
+    assert found == {
+        "sharing": True, "devices": 1, "guests": {"open": 1}, "loss_p95": 0.061, "limit": 0.05,
+        "over_limit": 1, "delay_seconds": 0.0,
+    }  # fmt: skip
+    assert 'tessera_guests{state="open"} 1' in text
+    assert 'tessera_holder_loss_ratio{quantile="0.95"} 0.061' in text
 
 
 def test_the_list_of_nodes_has_the_switch_for_admins(api: Any) -> None:

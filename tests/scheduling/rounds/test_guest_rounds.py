@@ -565,6 +565,28 @@ def test_the_history_of_a_device_has_one_row_a_minute_and_at_most_a_day():
     ]  # fmt: skip
 
 
+def test_the_owner_is_told_once_a_day_of_ten_minutes_above_the_limit():
+    holder = make_holder()
+    lease = lease_of(make_guest())
+
+    def report(minute: int, loss: float) -> None:
+        reading = DeviceReading(index=lease.device.index, company=company(holder, loss=loss))
+        at = LATER + timedelta(minutes=minute)
+        keep_shared(node_id=lease.device.node_id, devices=[reading], now=at)
+
+    for minute, loss in enumerate([*[0.09] * 5, 0.06, *[0.08] * 9]):
+        report(minute, loss)
+    events = JobEvent.objects.filter(job=holder, kind="slowed")
+    assert not events.exists()
+    for minute in range(15, 20):
+        report(minute, 0.08)
+
+    assert [event.text for event in events] == [
+        "Guests slowed the job down by more than 7 % for 10 minutes; it has lost up to 8.0 %. "
+        "Stop sharing on its page if this matters."
+    ]
+
+
 def company(holder: Job, **changes: Any) -> CompanyReading:
     return CompanyReading(
         holder_run_id=f"{Attempt.objects.get(job=holder).uid}.worker.0",
