@@ -38,8 +38,8 @@ DOTS_ABOVE: Final = 250
 NAME_FROM_DEVICES: Final = 4
 CATEGORIES: Final = 8
 OVERFLOW_CATEGORY: Final = 6
-_LOWEST: Final = 20
-"""Height of the strip of a guest that never runs, in percent of its tile."""
+_LOWEST, _HIGHEST = 15, 55
+"""Height of the strip of a guest that never or always runs, in percent of its tile."""
 UTILISATION_STEPS: Final = (0.10, 0.30, 0.50, 0.70, 0.90)
 
 
@@ -285,7 +285,7 @@ def _notches(devices: Sequence[DeviceNow], drawing: _Drawing) -> Iterator[Notch]
             yield Notch(
                 x=round(place * part + number * width, 2),
                 width=round(width, 2),
-                height=round(_LOWEST + (100 - 2 * _LOWEST) * (guest.open or 0.0), 1),
+                height=round(_LOWEST + (_HIGHEST - _LOWEST) * (guest.open or 0.0), 1),
                 state=guest.state,
                 tenant=category if guest.tenant else None,
             )
