@@ -15,8 +15,8 @@ from portal.api.bodies import Body, read_body
 from portal.api.history import FORMATS, MEDIA_TYPE, CsvRenderer, csv_file
 from portal.api.schema import Op
 from portal.api.views import ApiViewSet, Nothing
+from scheduling.clusters.queries.shared_devices import SharedMinuteRow, sharing_minutes
 from scheduling.jobs.queries.jobs import visible_job
-from scheduling.runs.queries.shared_devices import SharedMinuteRow, sharing_minutes
 from scheduling.runs.queries.sharing import JobSharing, job_sharing, slowdown_percent
 from scheduling.runs.services.guests import stop_sharing
 from tenants.clock import database_now

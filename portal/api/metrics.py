@@ -18,11 +18,11 @@ from portal import health
 from portal.api.authentication import viewer_from
 from scheduling.clusters.queries.cluster import ClusterView, VcUse, cluster_snapshot
 from scheduling.clusters.queries.conditions import gpu_labels
+from scheduling.clusters.queries.shared_devices import cluster_sharing
 from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.jobs.queries.jobs import JobFilter, counts_by_reason
 from scheduling.notices.queries import delivery_counts
 from scheduling.rounds.queries import RoundRow, recent_rounds
-from scheduling.runs.queries.shared_devices import cluster_sharing
 from scheduling.runs.queries.tallies import Waits, evictions_of, waits_of
 from scheduling.watching.queries import idling_counts
 from tenants.clock import database_now

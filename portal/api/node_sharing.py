@@ -12,13 +12,13 @@ from rest_framework.response import Response
 from portal.api.bodies import Body, From, read_body
 from portal.api.schema import Op
 from portal.api.views import ApiViewSet
-from scheduling.runs.queries.shared_devices import (
+from scheduling.clusters.queries.shared_devices import (
     ClusterSharing,
     NodeSharing,
     cluster_sharing,
     node_sharing,
 )
-from scheduling.runs.services.guests import limit_guests
+from scheduling.clusters.services.guest_limits import limit_guests
 from tenants.clock import database_now
 
 

@@ -23,7 +23,7 @@ from portal.web.components.mapvalues import (
 )
 from portal.web.devicemap import DrawnNode, draw_node, map_of, node_tiles, tenant_categories
 from scheduling.clusters.queries import cluster, occupancy
-from scheduling.runs.queries.shared_devices import GuestOnDevice
+from scheduling.clusters.queries.shared_devices import GuestOnDevice
 from scheduling.topology.current import CellView
 from tenants.selectors import tenants_for
 from tenants.viewers import ANOTHER_TENANT, Viewer

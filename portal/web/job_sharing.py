@@ -10,8 +10,8 @@ from django.views.decorators.http import require_safe
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.viewing import PageRequest, page
+from scheduling.clusters.queries.shared_devices import SharedMinuteRow, sharing_minutes
 from scheduling.jobs.queries.jobs import visible_job
-from scheduling.runs.queries.shared_devices import SharedMinuteRow, sharing_minutes
 from scheduling.runs.queries.sharing import HOLDER, JobSharing, job_sharing, slowdown_percent
 
 

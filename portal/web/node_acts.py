@@ -20,9 +20,10 @@ from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.clusters.queries.nodes import NodeRow, node_detail
 from scheduling.clusters.services import nodes as services
 from scheduling.clusters.services.cluster_rules import set_least_isolation
+from scheduling.clusters.services.guest_limits import limit_guests
 from scheduling.clusters.services.node_rows import DRIVER_HANGS
 from scheduling.clusters.services.node_tenancies import reset_isolation
-from scheduling.runs.services.guests import limit_guests, set_sharing
+from scheduling.runs.services.guests import set_sharing
 from tenants.errors import DomainError, InvalidError
 from tenants.roles import Permission
 

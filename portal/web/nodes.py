@@ -28,8 +28,8 @@ from scheduling.clusters.models.nodes import CONSENTS
 from scheduling.clusters.queries.conditions import ConditionRow, GpuRow
 from scheduling.clusters.queries.node_truth import TruthRow
 from scheduling.clusters.queries.nodes import NodeDetail, NodeRow, list_nodes, node_detail
+from scheduling.clusters.queries.shared_devices import node_sharing
 from scheduling.clusters.services.cluster_rules import cluster_rules
-from scheduling.runs.queries.shared_devices import node_sharing
 from tenants.roles import Permission
 from tessera.isolation import LEVELS, PLAIN_LEVELS
 from workers.conf import worker_settings

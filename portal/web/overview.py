@@ -23,9 +23,9 @@ from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.viewing import PageRequest, once_a_version, page
 from scheduling.clusters.queries.cluster import ClusterView, Totals, cluster_snapshot
+from scheduling.clusters.queries.shared_devices import cluster_sharing, guests_on_devices
 from scheduling.clusters.queries.shares import FreeChain
 from scheduling.jobs.queries.jobs import JobFilter, JobRow, counts_by_reason, page_of_queue
-from scheduling.runs.queries.shared_devices import cluster_sharing, guests_on_devices
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 from workers.day import cluster_day, efficiency_now

@@ -5,14 +5,12 @@ from datetime import datetime
 from typing import Final
 
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import Q
 
-from scheduling.clusters.models import ClusterRules, Node
-from scheduling.clusters.services.node_rows import node_to_edit, signal_change, write_node
+from scheduling.clusters.models import ClusterRules
 from scheduling.common.on_commit import request_round_on_commit
 from scheduling.core.lifecycle import PreemptionRule
 from scheduling.core.messages import sentence
-from scheduling.core.sharing.hosts import Consent
 from scheduling.enums import LeaseKind
 from scheduling.jobs.models import Job
 from scheduling.jobs.services.ownership import require_own
@@ -21,7 +19,6 @@ from scheduling.runs.services.gang_outcomes import tell_coordinators
 from scheduling.runs.services.stopping import preempt_job
 from tenants.audit import record
 from tenants.edits import require_version
-from tenants.errors import InvalidError, NotFoundError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
@@ -69,62 +66,8 @@ def set_sharing(
         )
         request_round_on_commit("sharing")
     if not enabled:
-        _clear(Q(), rule=sentence("guest-leaves-switch"), now=now)
+        clear_guests(Q(), rule=sentence("guest-leaves-switch"), now=now)
     return rules
-
-
-@transaction.atomic
-def limit_guests(
-    *, viewer: Viewer, node_id: int, guests: str, device: int | None = None, now: datetime
-) -> Node:
-    """Limit the guests on a node, or on one of its devices; others leave within 5 s.
-
-    Args:
-        viewer: a cluster admin.
-        node_id: ID of the node.
-        guests: the guests that are allowed at most (``Consent``), whatever holders allow.
-        device: number of the device; None for the node.
-        now: the current time.
-
-    Raises:
-        ForbiddenError: the viewer may not manage nodes.
-        NotFoundError: the node or the device is unknown.
-        InvalidError: the limit is not valid.
-    """
-    node = node_to_edit(viewer, node_id)
-    if guests not in [consent.value for consent in Consent]:
-        raise InvalidError(sentence("not-consent"), field="guests", value=guests)
-    if device is None:
-        write_node(
-            actor=viewer, node=node, action="node.guests", values={"guests": guests}, now=now
-        )
-        here = Q(device__node=node)
-    else:
-        row = node.devices.select_for_update().filter(index=device, retired_at=None).first()
-        if row is None:
-            raise NotFoundError(
-                sentence("no-such-device", name=node.name, index=device),
-                field="device",
-                value=device,
-            )
-        if row.guests != guests:
-            before, row.guests = row.guests, guests
-            row.save(update_fields=["guests"])
-            record(
-                actor=viewer,
-                action="device.guests",
-                obj=node,
-                before={"device": device, "guests": before},
-                after={"device": device, "guests": guests},
-            )
-            signal_change(node)
-        here = Q(device=row)
-    if guests == Consent.NONE:
-        _clear(here, rule=sentence("guest-leaves-node"), now=now)
-    elif guests == Consent.SAME_TENANT:
-        others = ~Q(job__tenant_id=F("beside__attempt__job__tenant_id"))
-        _clear(here & others, rule=sentence("guest-leaves-node"), now=now)
-    return node
 
 
 @transaction.atomic
@@ -143,10 +86,11 @@ def stop_sharing(*, job: Job, viewer: Viewer, now: datetime) -> int:
         job.save(update_fields=["sharing_stopped_at"])
         record(actor=viewer, action="job.stop_sharing", obj=job, tenant=job.tenant_id)
     beside = Q(beside__attempt__job=job)
-    return len(_clear(beside, rule=sentence("guest-leaves-holder"), now=now))
+    return len(clear_guests(beside, rule=sentence("guest-leaves-holder"), now=now))
 
 
-def _clear(which: Q, *, rule: str, now: datetime) -> tuple[int, ...]:
+def clear_guests(which: Q, *, rule: str, now: datetime) -> tuple[int, ...]:
+    """Order the guests with matching leases to leave; returns those that were running."""
     leases = Lease.objects.filter(which, released_at=None, kind=LeaseKind.GUEST)
     found = list(leases.order_by("job_id").values_list("job_id", "beside_id"))
     tell_coordinators([holder for _, holder in found if holder is not None])

@@ -10,6 +10,7 @@ from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from scheduling.clusters.models import ClusterRules, Device, Node, VirtualCluster
+from scheduling.clusters.services.guest_limits import limit_guests
 from scheduling.core.lifecycle import FailureClass, JobState
 from scheduling.jobs.models import Job, JobEvent
 from scheduling.jobs.queries.why import why
@@ -28,7 +29,7 @@ from scheduling.runs.models import (
 from scheduling.runs.queries.node_members import DirectiveKind, directive_of
 from scheduling.runs.queries.sharing import job_sharing
 from scheduling.runs.services import attempts
-from scheduling.runs.services.guests import limit_guests, set_sharing, stop_sharing
+from scheduling.runs.services.guests import set_sharing, stop_sharing
 from scheduling.runs.services.progress import followed_attempts
 from scheduling.usage.models import UsageJob
 from scheduling.usage.queries.device_hours import hours_of_jobs
