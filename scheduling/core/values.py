@@ -235,7 +235,9 @@ class ClusterSnapshot:
         device_memory: bytes of the smallest device of each type that reports it; only if policies
             use more than gangs and arrivals.
         storages: facts of the storages by name.
-        grids: the best grid of each shape of each hybrid job, by job ID; stored only if any.
+        grids: the best grid of each shape of each profiled hybrid job, by job ID; empty for a job
+            without a possible plan. Stored only if any.
+        given_sizes: devices at which a job in ``grids`` has a plan of its owner, by job ID.
         hosts: devices with a holder that may have guests; empty if nobody shares.
         guests: the running guests.
         guest_needs: device memory of the waiting jobs that may be guests, by job.
@@ -258,6 +260,7 @@ class ClusterSnapshot:
     device_memory: Mapping[str, int] = field(default_factory=dict)
     storages: Mapping[str, StorageFacts] = field(default_factory=dict)
     grids: Mapping[int, GridTable] = field(default_factory=dict)
+    given_sizes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     hosts: tuple[Host, ...] = ()
     guests: tuple[HeldGuest, ...] = ()
     guest_needs: Mapping[int, GuestNeed] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from tenants.tenancy import TenantManager
 
 
 class ModelProfile(models.Model):
-    """The profile of a model on one device type, measured by a job of the same tenant.
+    """The profile of a model on one device type, measured by a job of the same owner.
 
     ``fingerprint`` identifies the program with its batch (``core.round.parallel_plans``), and
     ``version`` the format of the document with the version of PyTorch. ``grids`` has the estimates

@@ -248,6 +248,14 @@ class ReasonCode(StrEnum):
         "later",
         "The virtual cluster is at its limit of borrowed devices.",
     )
+    NO_PARALLEL_PLAN = _Row(
+        "no-parallel-plan",
+        "BadConstraints",
+        "Misconfigured",
+        "after an amendment, or a new profile",
+        "The profile of a hybrid job has no usable parallel plan at its number of devices.",
+        is_gate=True,
+    )
     BACKOFF_AFTER_FAILURE = _Row(
         "backoff-after-failure",
         "BeginTime",
@@ -311,6 +319,12 @@ REASONS: Final[Mapping[str, Template]] = {
     "borrow-cap": fixed(
         "%(name)s borrows %(borrowed)s devices and may borrow %(cap)s; this job needs %(wanted)s "
         "more."
+    ),
+    "no-parallel-plan": fixed(
+        "It has no parallel plan: by its profile, no grid can run on %(count)s or another number."
+    ),
+    "no-parallel-plan-at-size": fixed(
+        "It has no parallel plan for %(count)s: by its profile, it can run on %(sizes)s."
     ),
     "ports-in-use": fixed(
         "Jobs ahead of it use the ports: it needs %(wanted)s, and %(free)s are free."

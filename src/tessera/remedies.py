@@ -13,6 +13,10 @@ REMEDIES: Final[Mapping[str, Template]] = {
     "ask-higher-borrow-cap": fixed(
         "Ask a cluster admin for a higher cap on opportunistic devices."
     ),
+    "give-parallel-stages": fixed(
+        "Declare a plan in `parallel.stages`, or more micro-batches, and look at the grids."
+    ),
+    "use-planned-size": fixed("Use %(sizes)s devices, or declare a plan in `parallel.stages`."),
     "ask-fewer-ports": fixed("Request fewer ports."),
     "no-host-for-guest": fixed(
         "No device is idle, and no device in use admits this job as a guest: %(causes)s."

@@ -11,6 +11,8 @@ from tests.factories.cluster import NOW, make_job
 
 STAGES = [{"first": 0, "last": 3, "data": 2}, {"first": 3, "last": 6, "tensor": 2}]
 
+BATCH: dict[str, Any] = {"batch": 32, "micro_batches": 4}
+
 
 def layer_run(tensor: int, samples: int, scale: float = 1.0) -> dict[str, Any]:
     seconds = scale * samples / tensor
@@ -51,7 +53,7 @@ def profile_document(layers: int = 8) -> dict[str, Any]:
 def hybrid_job(name: str = "gpt", worker: dict[str, Any] | None = None, **parallel: Any) -> Job:
     return make_job(
         name=name,
-        parallel={"batch": 32, "micro_batches": 4, **parallel},
+        parallel={**BATCH, **parallel},
         elastic={"mode": "hybrid", "min": 1, "max": 8},
         worker={"devices": 4, **(worker or {})},
     )

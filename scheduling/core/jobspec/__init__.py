@@ -9,7 +9,7 @@ from scheduling.core.jobspec.containers import NO_SETTINGS, ContainerSettings, C
 from scheduling.core.jobspec.demands import Demand, MemberDemand, demand
 from scheduling.core.jobspec.elastic import Elastic, ElasticMode
 from scheduling.core.jobspec.errors import FieldError, InvalidDocumentError, InvalidJobSpecError
-from scheduling.core.jobspec.parallel import Parallel, PlanChoice, ProfileUse
+from scheduling.core.jobspec.parallel import Parallel, PlanChoice, ProfileUse, stored_parallel
 from scheduling.core.jobspec.parsing import MAX_SPEC_BYTES, parse, parse_stored
 from scheduling.core.jobspec.parts import part_name, split
 from scheduling.core.jobspec.requirements import NO_REQUIREMENTS, Requirements, strictest
@@ -70,5 +70,6 @@ __all__ = [
     "parse_stored",
     "part_name",
     "split",
+    "stored_parallel",
     "strictest",
 ]

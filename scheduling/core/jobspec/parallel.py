@@ -68,6 +68,12 @@ class Parallel:
         stages = tuple(Stage(s.first, s.last, s.data * times, s.tensor) for s in self.stages)
         return self.plan_of(stages)
 
+    def given_sizes(self) -> tuple[int, ...]:
+        """Return the numbers of devices at which the owner's plan applies, in ascending order."""
+        own = sum(stage.devices for stage in self.stages)
+        sizes = (own << k for k in range(LARGEST_BATCH.bit_length())) if own else ()
+        return tuple(size for size in sizes if self.given_plan(size) is not None)
+
     def replicas(self, layers: int, devices: int) -> ParallelPlan | None:
         """Return the plan with one replica of the whole model per device, if the batch divides."""
         return self.plan_of((Stage(0, layers, data=devices),))
@@ -118,6 +124,19 @@ def read_parallel(value: object, place: DocumentPlace) -> Parallel | None:
             None, sentence("missing"), sentence("give-stages"), "missing-field"
         )
     return parallel if len(place.errors) == faults else None
+
+
+def stored_parallel(document: object) -> Parallel:
+    """Read what ``Parallel.to_json`` wrote.
+
+    Raises:
+        ValueError: the document is malformed.
+    """
+    place = DocumentPlace("parallel")
+    parallel = read_parallel(document, place)
+    if parallel is None:
+        raise ValueError(f"a stored field `parallel` is not valid: {place.errors}")
+    return parallel
 
 
 def check_parallel(given: Mapping[str, Any], place: DocumentPlace) -> None:

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from scheduling.core.jobspec import Demand, MemberDemand
-from scheduling.core.policy_interface import Alloc, GridTable, Part, Scale, Step, grid_types
-from scheduling.core.values import QueuedJob
+from scheduling.core.policy_interface import Alloc, Part, Scale, Step
 
 
 def scale_of(demand: Demand, least: int, most: int) -> Scale | None:
@@ -81,20 +80,6 @@ def on_type(demand: Demand, device_type: str) -> Demand:
     """Restrict a gang to one device type."""
     kept = Part(n=0, type=device_type)
     return replace(demand, members=tuple(_on_type(member, kept) for member in demand.members))
-
-
-def on_grids(job: QueuedJob, grids: GridTable) -> QueuedJob:
-    """Restrict a hybrid job to the types on which it has a grid at its size, if there are any."""
-    if not grids:
-        return job
-    able = grid_types(grids, job.demand.devices)
-    members = tuple(_on_types(member, able) for member in job.demand.members)
-    return job if members == job.demand.members else replace(job, demand=Demand(members=members))
-
-
-def _on_types(member: MemberDemand, able: tuple[str, ...]) -> MemberDemand:
-    types = tuple(kind for kind in member.device_types or able if kind in able)
-    return replace(member, device_types=types) if types else member
 
 
 def ranks(demand: Demand) -> Iterator[int]:

@@ -104,11 +104,17 @@ class ChosenPlan:
     predicted: float | None = None
 
 
-def fingerprint_of(spec: JobSpec) -> str:
+def fingerprint_of(spec: JobSpec, owner: int) -> str:
     """Return the fingerprint of a hybrid job's model; empty for other jobs.
 
     It covers what decides the time of a step and is known before the job runs: source, image,
-    command and environment, batch, micro-batches, schedule and maximum tensor width.
+    command and environment, batch, micro-batches, schedule and maximum tensor width. It also
+    covers the owner, since jobs report profiles and plans by themselves: nobody can report wrong
+    times for the job of another person.
+
+    Args:
+        spec: specification of the job.
+        owner: ID of the job's owner.
     """
     if spec.parallel is None:
         return ""
@@ -117,6 +123,7 @@ def fingerprint_of(spec: JobSpec) -> str:
     parallel = document["parallel"]
     content = [
         PROFILE_VERSION,
+        owner,
         document.get("source"),
         role.image,
         role.command,

@@ -31,8 +31,8 @@ from scheduling.core.round.claims import (
 from scheduling.core.round.decision_cache import DecisionCache
 from scheduling.core.round.fairness import in_turn, tenant_weights
 from scheduling.core.round.gang_requests import job_of_group, requests_of
-from scheduling.core.round.gang_sizes import on_grids
 from scheduling.core.round.gates import closed_gate
+from scheduling.core.round.grid_sizes import planned
 from scheduling.core.round.node_tenancy import Tenancies
 from scheduling.core.round.placement import (
     is_resized,
@@ -174,14 +174,16 @@ class RoundState:
     def try_to_place(self, job: QueuedJob, *, strict: bool) -> None:
         """Start ``job``, preempt others for it, or record the reason why it waits."""
         waiting, reason = self.waiting[job.id], self.ports.refusal(job.demand)
+        if reason is None and job.id in self.snapshot.grids:
+            job, reason = self._planned(job)
         if reason is not None:
-            # Jobs behind it may need fewer ports, so it does not block them.
+            # Jobs behind it may need fewer ports, or have a plan, so it does not block them.
             self._give_up(waiting)
             self.reasons[job.id] = reason
             return
         reason = self._held_back(job) if strict else None
         if reason is None:
-            job = on_grids(self._within_caps(job), self.snapshot.grids.get(job.id, ()))
+            job = self._within_caps(job)
             reason = self.use.capped(job, self.vcs[job.vc])
         if reason is None:
             if waiting.claims:  # earlier starts may leave less of a cap than it has claimed
@@ -299,12 +301,15 @@ class RoundState:
     def _uncapped(self, vc: VcFacts, waiting: Mapping[int, QueuedJob]) -> dict[int, QueuedJob]:
         """Return the jobs that no cap blocks, for any decision of the policy.
 
+        A profiled hybrid job without a plan at any of its sizes is left out, too.
+
         A reached cap remains reached in this round. Elastic jobs are checked at their smallest
         possible size.
         """
         found: dict[int, QueuedJob] = {}
         for job_id, job in waiting.items():
-            reason = self.use.capped(job, vc, least=self._least(job))
+            reason = self._planned(job)[1] if job_id in self.snapshot.grids else None
+            reason = reason or self.use.capped(job, vc, least=self._least(job))
             if reason is None:
                 found[job_id] = job
             else:
@@ -329,6 +334,14 @@ class RoundState:
         able, kinds = grid_types(grids, cut.demand.devices), cut.demand.members[0].device_types
         has_grid = any(kind in able for kind in kinds or able)
         return cut if has_grid or not grids else job
+
+    def _planned(self, job: QueuedJob) -> tuple[QueuedJob, Reason | None]:
+        """Return a profiled hybrid job at a size with a plan, or the reason why it waits."""
+        known, snapshot = self.snapshot.known.get(job.id), self.snapshot
+        scale = known.terms.scale if known is not None else None
+        given = snapshot.given_sizes.get(job.id, ())
+        asked = self.waiting[job.id].demand
+        return planned(self._within_caps(job), asked, snapshot.grids[job.id], given, scale)
 
     def _held_back(self, job: QueuedJob) -> Reason | None:
         head = self.heads.get((job.vc, job.job_class is _OPPORTUNISTIC))

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Final
 
 from scheduling.core.cells import CellEngine
+from scheduling.core.jobspec import Demand
 from scheduling.core.policy_interface import (
     LINEAR,
     Alloc,
@@ -19,6 +20,7 @@ from scheduling.core.policy_interface import (
     TypeInfo,
 )
 from scheduling.core.round.engine_setup import borrowed_devices, guaranteed_devices
+from scheduling.core.round.grid_sizes import table_for
 from scheduling.core.values import ClusterSnapshot, HoldingJob, JobFacts, QueuedJob, VcFacts
 
 NOTHING_KNOWN: Final = JobFacts()
@@ -33,10 +35,10 @@ class VirtualClusterViews:
 
     def plain(self, vc: VcFacts, waiting: Iterable[QueuedJob]) -> Snapshot:
         """Build the view with gangs and arrival order only, as first in, first out needs it."""
-        grids = self.snapshot.grids
-        jobs = [_waiting(job, NOTHING_KNOWN, grids.get(job.id, ())) for job in waiting]
+        jobs = [_waiting(job, NOTHING_KNOWN, self._table(job, job.demand)) for job in waiting]
         jobs += [
-            _running(job, NOTHING_KNOWN, None, grids.get(job.id, ())) for job in self._held_in(vc)
+            _running(job, NOTHING_KNOWN, None, self._table(job, job.demand))
+            for job in self._held_in(vc)
         ]
         return self._view(
             vc, jobs, Pool(capacity=guaranteed_devices(self.engine, vc.name)), LINEAR
@@ -46,16 +48,17 @@ class VirtualClusterViews:
         """Build the view with allocations, declarations and measurements."""
         from scheduling.core.performance.live import LiveModel  # noqa: PLC0415  brings NumPy
 
-        known, grids = self.snapshot.known, self.snapshot.grids
-        jobs = [
-            _waiting(job, known.get(job.id, NOTHING_KNOWN), grids.get(job.id, ()))
-            for job in waiting
-        ]
+        known = self.snapshot.known
+        jobs = []
+        for waits in waiting:
+            facts = known.get(waits.id, NOTHING_KNOWN)
+            table = self._table(waits, facts.asked or waits.demand)
+            jobs.append(_waiting(waits, facts, table))
         borrowed: Counter[str] = Counter()
         for job in self._held_in(vc):
             alloc = self._alloc(job)
             facts = known.get(job.id, NOTHING_KNOWN)
-            table = grids.get(job.id, ())
+            table = self._table(job, facts.asked or job.demand)
             jobs.append(_running(job, facts, alloc if alloc.parts else None, table))
             if borrowed_devices(self.engine, job):
                 borrowed.update({part.type or "": part.n for part in alloc.parts})
@@ -66,6 +69,10 @@ class VirtualClusterViews:
             types=_types(self._sizes, model.speeds, self.snapshot.device_memory),
         )
         return self._view(vc, jobs, pool, model)
+
+    def _table(self, job: QueuedJob | HoldingJob, asked: Demand) -> GridTable:
+        grids = self.snapshot.grids.get(job.id, ())
+        return table_for(asked, grids, self.snapshot.given_sizes.get(job.id, ())) if grids else ()
 
     def _view(self, vc: VcFacts, jobs: Sequence[PolicyJob], pool: Pool, model: Model) -> Snapshot:
         return Snapshot(

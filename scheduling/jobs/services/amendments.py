@@ -286,7 +286,7 @@ def _columns(
         "amendments": F("amendments") + 1,
         "demand": draft.demand.to_json(),
         "terms": terms_document(spec, draft.demand.devices),
-        "model_fingerprint": fingerprint_of(spec),
+        "model_fingerprint": fingerprint_of(spec, job.owner_id),
         **draft.guest_columns,
         "devices": draft.demand.devices,
         "note": spec.note,

@@ -268,7 +268,7 @@ def _job_row(
         warnings=[stored_words(each) for each in (*submission.warnings, *draft.warnings)],
         demand=draft.demand.to_json(),
         terms=terms_document(spec, draft.demand.devices),
-        model_fingerprint=fingerprint_of(spec),
+        model_fingerprint=fingerprint_of(spec, owner_id),
         **draft.guest_columns,
         devices=draft.demand.devices,
         submitted_at=now,

@@ -1,16 +1,18 @@
 """Tables of the best grids of live hybrid jobs, from profiles and earlier runs.
 
-A round without hybrid jobs makes no query; otherwise two.
+A round without hybrid jobs makes no query; otherwise two, and one more if any has a profile.
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import Final, TypedDict
 
 from django.db.models import Q
 
+from scheduling.core.jobspec import ProfileUse, stored_parallel
 from scheduling.core.policy_interface import GridTable
 from scheduling.core.round.parallel_plans import GridRow, PlanRun, best_grids, rows_from_json
+from scheduling.jobs.models import Job
 from scheduling.parallelism.models import AttemptPlan, ModelProfile
 from scheduling.rounds.snapshot.live_jobs import LiveJobRow
 
@@ -21,10 +23,19 @@ Model = tuple[int, str]
 """Tenant and fingerprint."""
 
 
-def grids_of(
+class PlanTables(TypedDict):
+    """Fields of ``ClusterSnapshot`` about the plans of hybrid jobs."""
+
+    grids: Mapping[int, GridTable]
+    given_sizes: Mapping[int, tuple[int, ...]]
+
+
+def plan_tables(
     using: str, rows: Sequence[LiveJobRow], node_devices: Mapping[str, int]
-) -> Mapping[int, GridTable]:
-    """Return the table of each live hybrid job that has one, by job ID.
+) -> PlanTables:
+    """Return the table of each live hybrid job with a profile, and the sizes of its owner's plan.
+
+    Both are by job ID. A table is empty if no plan can run. Jobs that measure a profile have none.
 
     Args:
         using: the database alias to read from.
@@ -34,14 +45,30 @@ def grids_of(
     hybrid = [row for row in rows if row.model_fingerprint]
     models = {(row.tenant_id, row.model_fingerprint) for row in hybrid}
     if not models:
-        return {}
+        return {"grids": {}, "given_sizes": {}}
     grids, runs = profiled_grids(using, models), plan_runs(using, models)
     tables = {
         model: best_grids(found, runs.get(model, ()), node_devices)
         for model, found in grids.items()
     }
-    keyed = ((row.id, (row.tenant_id, row.model_fingerprint)) for row in hybrid)
-    return {job_id: tables[model] for job_id, model in keyed if tables.get(model)}
+    keyed = {row.id: (row.tenant_id, row.model_fingerprint) for row in hybrid}
+    able = {job_id: tables[model] for job_id, model in keyed.items() if model in tables}
+    declared = _declared(using, able) if able else {}
+    return {
+        "grids": {job_id: able[job_id] for job_id in declared},
+        "given_sizes": {job_id: sizes for job_id, sizes in declared.items() if sizes},
+    }
+
+
+def _declared(using: str, ids: Collection[int]) -> Mapping[int, tuple[int, ...]]:
+    """Return the sizes of the owner's plan of each job that does not measure a profile."""
+    found: dict[int, tuple[int, ...]] = {}
+    jobs = Job.objects.unscoped().using(using).filter(pk__in=sorted(ids))
+    for job_id, document in jobs.values_list("id", "spec__parallel"):
+        parallel = stored_parallel(document)
+        if parallel.profile is not ProfileUse.ONLY:
+            found[job_id] = parallel.given_sizes()
+    return found
 
 
 def profiled_grids(using: str, models: Collection[Model]) -> Mapping[Model, tuple[GridRow, ...]]:
@@ -54,7 +81,9 @@ def profiled_grids(using: str, models: Collection[Model]) -> Mapping[Model, tupl
         .order_by("device_type")
         .values_list("tenant_id", "fingerprint", "device_type", "grids")
     ):
-        found[tenant, fingerprint] += rows_from_json(kind, rows)
+        # A profile whose grids could not be computed does not keep a job from running.
+        if rows:
+            found[tenant, fingerprint] += rows_from_json(kind, rows)
     return found
 
 

@@ -39,7 +39,7 @@ from scheduling.core.values import (
 from scheduling.enums import LeaseKind, NodeState
 from scheduling.jobs.models import Job, JobDependency, Sweep
 from scheduling.rounds.models import Round
-from scheduling.rounds.snapshot.grid_tables import grids_of
+from scheduling.rounds.snapshot.grid_tables import plan_tables
 from scheduling.rounds.snapshot.guests import (
     VcSharing,
     guest_leases,
@@ -206,7 +206,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         else {},
         ports_left=_ports_left(using),
         storages=storage_facts(using, {facts.id: facts.tenant for facts, _ in vcs}),
-        grids=grids_of(using, rows, _largest_nodes(devices)),
+        **plan_tables(using, rows, _largest_nodes(devices)),
     )
     if sharing or beside:
         running = guest_jobs((row for row in rows if row.id in beside), beside)

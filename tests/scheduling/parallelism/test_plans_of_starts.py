@@ -15,7 +15,7 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
-from tests.factories.hybrid import STAGES, hybrid_job, plan_with, profiled
+from tests.factories.hybrid import BATCH, STAGES, hybrid_job, plan_with, profiled
 from tests.factories.scheduling import CONFIG, run_round
 from tests.factories.tenants import make_tenant
 
@@ -72,6 +72,41 @@ def test_a_job_without_profile_and_stages_leaves_the_plan_to_its_training():
 
     assert Attempt.objects.get(job=job).devices == 4
     assert not AttemptPlan.objects.unscoped().exists()
+
+
+def test_a_job_whose_plans_are_all_barred_waits_for_another_plan():
+    job = hybrid_job()
+    profiled(job, {1: 0.5})
+    run_round()
+    fail(job, "resource-limit")
+
+    run_round()
+
+    job.refresh_from_db()
+    assert (job.state, job.reason_code) == (JobState.QUEUED, "no-parallel-plan")
+    assert Attempt.objects.filter(job=job).count() == 1
+
+
+def test_a_profile_job_needs_no_plan():
+    job = hybrid_job()
+    profiled(job, {1: 0.5})
+    profile = make_job(
+        name="profile", worker={"devices": 1}, parallel={**BATCH, "profile": "only"}
+    )
+    assert profile.model_fingerprint == job.model_fingerprint
+
+    tables = take_snapshot(number=9, now=NOW, config=CONFIG).snapshot.grids
+
+    assert list(tables) == [job.pk]
+
+
+def test_a_profile_without_computed_grids_delays_no_job():
+    job = hybrid_job()
+    profiled(job, {})
+
+    run_round()
+
+    assert Attempt.objects.get(job=job).devices == 4
 
 
 @pytest.mark.parametrize(("failure", "steps"), [("resource-limit", 50), ("user", 0)])

@@ -183,11 +183,12 @@ def test_a_fingerprint_covers_the_program_and_the_batch_but_not_size_plan_or_nam
     }
     role = document["roles"]["worker"]
 
-    def of(**changes):
-        return fingerprint_of(parse({**document, **changes}))
+    def of(owner=7, **changes):
+        return fingerprint_of(parse({**document, **changes}), owner)
 
     same = of()
     assert of(name="other") == same
+    assert of(owner=8) != same
     assert of(roles={"worker": {**role, "devices": 8}}) == same
     assert (
         of(roles={"chief": {**role, "devices": 1}}, parallel={"batch": 32, "profile": "only"})
@@ -197,4 +198,4 @@ def test_a_fingerprint_covers_the_program_and_the_batch_but_not_size_plan_or_nam
     assert of(roles={"worker": {**role, "env": {"DEPTH": "8"}}}) != same
     assert of(parallel={"batch": 64}) != same
     assert of(source={"archive": "ab" * 32}) != same
-    assert fingerprint_of(parse({k: v for k, v in document.items() if k != "parallel"})) == ""
+    assert fingerprint_of(parse({k: v for k, v in document.items() if k != "parallel"}), 7) == ""
