@@ -20,6 +20,7 @@ REMAP_PENDING, REMAP_FAILED = "row-remap-pending", "row-remap-failed"
 PAGES_PENDING = "retired-pages-pending"
 SLOWDOWN, HOT, POWER_BRAKE = "hardware-slowdown", "thermal-slowdown", "power-brake"
 NVLINK_ERRORS, FABRIC, COMPUTE_MODE = "nvlink-errors", "fabric-not-ready", "compute-mode"
+FOREIGN_PROCESS = "foreign-process"
 XID_HARDWARE, XID_MEMORY, XID_LINK = "xid-hardware", "xid-memory", "xid-nvlink"
 XID_DRIVER, XID_APPLICATION = "xid-driver", "xid-application"
 
@@ -37,6 +38,7 @@ DEFAULT_ACTIONS: Dict[str, str] = {
     NVLINK_ERRORS: NOTE,
     FABRIC: CORDON,
     COMPUTE_MODE: NOTE,
+    FOREIGN_PROCESS: QUARANTINE,
     XID_HARDWARE: QUARANTINE,
     XID_MEMORY: QUARANTINE,
     XID_LINK: QUARANTINE,

@@ -27,6 +27,7 @@ class Board:
         fault: error of NVML with which it answers; a lost one does not even have a handle.
         instances: its MIG instances; None if it is not in MIG mode.
         links: errors of its active NVLinks; empty without one.
+        processes: pid and memory (MiB) of processes that compute on it.
     """
 
     uuid: str
@@ -44,6 +45,7 @@ class Board:
     pages: bool | None = None
     reasons: int | None = 0
     links: tuple[int, ...] = ()
+    processes: tuple[tuple[int, int | None], ...] = ()
     fault: int = 0
     instances: tuple["Instance", ...] | None = None
 
@@ -57,6 +59,7 @@ class Instance:
     slices: int
     memory_mib: int
     name: str = "NVIDIA A100-SXM4-80GB"
+    processes: tuple[tuple[int, int | None], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +133,7 @@ def write_smi(machine: Machine, path: Path) -> None:
     answers = {
         "remap": _remaps(machine),
         "links": _links(machine),
+        "apps": _apps(machine),
         "topo": _topo(machine),
         "compute": f"\n==============NVSMI LOG==============\n\n"
         f"Driver Version                            : {machine.driver}\n"
@@ -159,6 +163,7 @@ def write_smi(machine: Machine, path: Path) -> None:
     lines += [
         "exit ${code:-0};;",
         f"--query-remapped-rows=*) cat {shlex.quote(str(outputs))}/remap;;",
+        f"--query-compute-apps=*) cat {shlex.quote(str(outputs))}/apps;;",
         f"nvlink) cat {shlex.quote(str(outputs))}/links;;",
         f"topo) cat {shlex.quote(str(outputs))}/topo;;",
         f"-q) cat {shlex.quote(str(outputs))}/compute;;",
@@ -209,6 +214,15 @@ def _remaps(machine: Machine) -> str:
         f"{board.uuid}, {words[board.remap[0]]}, {words[board.remap[1]]}\n"
         for board in machine.boards
         if board.remap is not None and not board.fault
+    )
+
+
+def _apps(machine: Machine) -> str:
+    return "".join(
+        f"{board.uuid}, {pid}, {'[N/A]' if used is None else used}\n"
+        for board in machine.boards
+        for pid, used in board.processes
+        if not board.fault
     )
 
 
@@ -312,6 +326,12 @@ class Nvml:
     def nvmlDeviceGetTopologyCommonAncestor(self, one: int, other: int) -> int:
         levels = {"PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}
         return levels[self.machine.word(one, other)]
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: "int | Instance") -> list[Any]:
+        return [
+            SimpleNamespace(pid=pid, usedGpuMemory=None if used is None else used << 20)
+            for pid, used in self._of(handle).processes
+        ]
 
     def nvmlDeviceGetSerial(self, handle: int) -> str:
         return self._fact(handle, "serial")

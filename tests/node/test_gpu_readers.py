@@ -18,7 +18,7 @@ from machines import (
     write_smi,
 )
 
-from tessera.node.gpus import Reader, Reading
+from tessera.node.gpus import GpuProcess, Reader, Reading
 from tessera.node.nvml import NvmlReader
 from tessera.node.smi import SmiReader
 
@@ -85,6 +85,25 @@ def test_bad_health_is_reported(reader_of: Open) -> None:
     assert found.health.nvlink_errors == 12
 
 
+def test_processes_are_reported_with_their_gpu_and_memory(reader_of: Open) -> None:
+    machine = DGX_A100.change(2, processes=((4242, 3000), (4243, None))).change(
+        5, processes=((4242, 512),)
+    )
+
+    assert read(reader_of(machine)).processes == [
+        GpuProcess(DGX_A100.boards[2].uuid, 4242, 3000 << 20),
+        GpuProcess(DGX_A100.boards[2].uuid, 4243, None),
+        GpuProcess(DGX_A100.boards[5].uuid, 4242, 512 << 20),
+    ]
+
+
+def test_the_load_does_not_include_processes(reader_of: Open) -> None:
+    reading = reader_of(DGX_A100.change(2, processes=((4242, 3000),))).read(in_detail=False)
+
+    assert reading is not None
+    assert reading.processes == []
+
+
 def test_a_lost_gpu_hides_no_other(reader_of: Open) -> None:
     reading = read(reader_of(DGX_A100.change(3, fault=LOST)))
 
@@ -146,6 +165,7 @@ def test_a_gpu_in_mig_mode_is_its_instances() -> None:
         slices=1,
         memory_mib=9728,
         name="NVIDIA A100-SXM4-80GB MIG 1g.10gb",
+        processes=((77, 100),),
     )
     machine = DGX_A100.change(2, instances=(large, small), ecc=3).change(5, instances=())
 
@@ -162,6 +182,7 @@ def test_a_gpu_in_mig_mode_is_its_instances() -> None:
     assert (first.memory_bytes, first.utilisation) == (40192 << 20, None)
     assert first.pci_address == second.pci_address == DGX_A100.boards[2].bus_id[4:].lower()
     assert {first.health.ecc_uncorrectable, second.health.ecc_uncorrectable} == {3}
+    assert reading.processes == [GpuProcess("MIG-small", 77, 100 << 20)]
     assert reading.warnings == ["GPU 5: it is in MIG mode and has no instances"]
     groups = reader.closeness([first, second, whole[2]])
     assert groups == [(0, 0), (0, 0), (0, 0)]

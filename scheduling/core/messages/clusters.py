@@ -184,6 +184,7 @@ CONDITIONS: Final[Mapping[str, Template]] = {
     "condition-nvlink-errors": fixed("NVLink errors"),
     "condition-fabric-not-ready": fixed("not registered with the fabric manager"),
     "condition-compute-mode": fixed("its compute mode limits processes"),
+    "condition-foreign-process": fixed("a process that belongs to no job uses the GPU"),
     "condition-xid-hardware": fixed("hardware error (Xid)"),
     "condition-xid-memory": fixed("memory error (Xid)"),
     "condition-xid-nvlink": fixed("NVLink error (Xid)"),

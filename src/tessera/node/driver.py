@@ -14,7 +14,7 @@ import time
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from tessera.node import kernel, nvml, smi, system
-from tessera.node.gpus import Gpu, Health, Reader, Reading
+from tessera.node.gpus import Gpu, GpuProcess, Health, Reader, Reading
 from tessera.node.nvml import NvmlReader
 from tessera.node.smi import SmiReader
 
@@ -225,8 +225,12 @@ def _parsed(found: Any) -> Optional[Answer]:
     """Parse an answer: named tuples are lists in JSON."""
     if found is None:
         return None
-    reader, (gpus, *rest), closeness = found
-    reading = Reading([Gpu._make((*fields, Health(*health))) for *fields, health in gpus], *rest)
+    reader, fields, closeness = found
+    reading = Reading._make(fields)
+    reading = reading._replace(
+        gpus=[Gpu._make((*facts, Health(*health))) for *facts, health in reading.gpus],
+        processes=[GpuProcess._make(one) for one in reading.processes],
+    )
     pairs = None if closeness is None else [(pair[0], pair[1]) for pair in closeness]
     return Answer(reader, reading, pairs)
 

@@ -62,6 +62,20 @@ class Gpu(NamedTuple):
     health: Health = Health()
 
 
+class GpuProcess(NamedTuple):
+    """A process that computes on a GPU, or on a MIG instance.
+
+    Attributes:
+        uuid: the GPU or instance.
+        pid: in the initial PID namespace.
+        memory_bytes: its device memory; None if the driver does not report it.
+    """
+
+    uuid: str
+    pid: int
+    memory_bytes: Optional[int] = None
+
+
 class Reading(NamedTuple):
     """The GPUs of a node at one time.
 
@@ -69,6 +83,7 @@ class Reading(NamedTuple):
         driver: version of the driver; ``cuda`` the highest version of CUDA that it supports.
         lost: PCI addresses of known GPUs that the driver cannot reach.
         warnings: messages of the driver about parts that it could not read.
+        processes: processes that compute on the GPUs, in a detailed reading.
     """
 
     gpus: List[Gpu]
@@ -76,6 +91,7 @@ class Reading(NamedTuple):
     cuda: str = ""
     lost: List[str] = []  # noqa: RUF012 - a default of a named tuple, which nothing changes
     warnings: List[str] = []  # noqa: RUF012 - likewise
+    processes: List[GpuProcess] = []  # noqa: RUF012 - likewise
 
 
 class Reader:

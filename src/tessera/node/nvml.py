@@ -13,6 +13,7 @@ from tessera.node.gpus import (
     RESET_REQUIRED,
     SAME_SOCKET,
     Gpu,
+    GpuProcess,
     Health,
     Reader,
     Reading,
@@ -52,6 +53,7 @@ class NvmlReader(Reader):
         """Args: library: the module ``pynvml``."""
         self._nvml = library
         self._handles: Dict[str, Any] = {}
+        self._processes: List[GpuProcess] = []
 
     def read(self, *, in_detail: bool) -> Optional[Reading]:
         """Read all GPUs; None if NVML cannot be loaded or initialised, or has no GPU."""
@@ -64,13 +66,16 @@ class NvmlReader(Reader):
         gpus: List[Gpu] = []
         warnings: List[str] = []
         instances: List[Gpu] = []
+        self._processes = []
         for index in range(number):
             try:
                 gpu = self._gpu(index, in_detail=in_detail)
                 if not self._is_divided(gpu):
                     gpus.append(gpu)
+                    if in_detail and not gpu.health.fault:
+                        self._note_processes(gpu.uuid, self._handles[gpu.pci_address])
                     continue
-                found = list(self._instances(gpu))
+                found = list(self._instances(gpu, in_detail=in_detail))
             except nvml.NVMLError as error:
                 warnings.append(f"GPU {index}: {error}")
                 continue
@@ -85,7 +90,12 @@ class NvmlReader(Reader):
             driver=_text(self._ask("", nvml.nvmlSystemGetDriverVersion)),
             cuda=self._cuda() if in_detail else "",
             warnings=warnings,
+            processes=self._processes,
         )
+
+    def _note_processes(self, uuid: str, handle: Any) -> None:
+        running: List[Any] = self._ask([], self._nvml.nvmlDeviceGetComputeRunningProcesses, handle)
+        self._processes += [GpuProcess(uuid, one.pid, one.usedGpuMemory) for one in running]
 
     def closeness(self, gpus: Sequence[Gpu]) -> Optional[List[Tuple[int, int]]]:
         """Return the groups by the common ancestor of each pair of GPUs."""
@@ -154,7 +164,7 @@ class NvmlReader(Reader):
         handle = self._handles[gpu.pci_address]
         return self._ask([0, 0], self._nvml.nvmlDeviceGetMigMode, handle)[0] == 1
 
-    def _instances(self, gpu: Gpu) -> Iterator[Gpu]:
+    def _instances(self, gpu: Gpu, *, in_detail: bool) -> Iterator[Gpu]:
         """Yield the MIG instances of a GPU, with its address, serial number and health."""
         nvml, ask, parent = self._nvml, self._ask, self._handles[gpu.pci_address]
         for place in range(ask(0, nvml.nvmlDeviceGetMaxMigDeviceCount, parent)):
@@ -163,8 +173,11 @@ class NvmlReader(Reader):
                 continue  # the number is the maximum; this instance does not exist
             memory = ask(None, nvml.nvmlDeviceGetMemoryInfo, handle)
             part = nvml.nvmlDeviceGetGpuInstanceId(handle)
+            uuid = _text(nvml.nvmlDeviceGetUUID(handle))
+            if in_detail:
+                self._note_processes(uuid, handle)
             yield gpu._replace(
-                uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
+                uuid=uuid,
                 name=self._name_of_instance(gpu, handle),
                 memory_bytes=None if memory is None else int(memory.total),
                 memory_used_bytes=None if memory is None else int(memory.used),

@@ -24,6 +24,7 @@ from tessera.node import (
     engine,
     firewall,
     gpu_health,
+    gpu_processes,
     interfaces,
     networks,
     system,
@@ -226,7 +227,12 @@ def _gpus(root: str, seconds: Optional[float], warnings: List[str]) -> Found:
     warnings += answer.reading.warnings
     found = _found(answer, warnings)
     xids = gpu_health.kernel_xids()
-    return found._replace(conditions=gpu_health.conditions(answer.reading, xids))
+    return found._replace(
+        conditions=[
+            *gpu_health.conditions(answer.reading, xids),
+            *gpu_processes.foreign(root, answer.reading.processes),
+        ]
+    )
 
 
 def _found(answer: driver.Answer, warnings: List[str]) -> Found:

@@ -12,6 +12,7 @@ from tessera.node.gpus import (
     RESET_REQUIRED,
     SAME_SOCKET,
     Gpu,
+    GpuProcess,
     Health,
     Reader,
     Reading,
@@ -33,6 +34,7 @@ _CUDA = re.compile(r"^CUDA Version\s*:\s*(\d+\.\d+)", re.MULTILINE)
 _GPU_OF_LINKS = re.compile(r"^GPU \d+: .*\(UUID: (GPU-[^)]+)\)")
 _LINK_ERRORS = re.compile(r"^\s*Link \d+: (?:Replay|Recovery|CRC) Errors: (\d+)")
 _ROWS = "--query-remapped-rows=gpu_uuid,remapped_rows.pending,remapped_rows.failure"
+_APPS = "--query-compute-apps=gpu_uuid,pid,used_memory"
 _CSV = "--format=csv,noheader,nounits"
 
 
@@ -78,6 +80,7 @@ class SmiReader(Reader):
             cuda=self._cuda() if in_detail else "",
             lost=lost,
             warnings=warnings,
+            processes=self._processes() if in_detail else [],
         )
 
     def closeness(self, gpus: Sequence[Gpu]) -> Optional[List[Tuple[int, int]]]:
@@ -99,6 +102,15 @@ class SmiReader(Reader):
         return {
             row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows if len(row) == 3
         }
+
+    def _processes(self) -> List[GpuProcess]:
+        rows = (line.split(",") for line in self._text(_APPS, _CSV).splitlines())
+        cells = [[cell.strip() for cell in row] for row in rows if len(row) == 3]
+        return [
+            GpuProcess(uuid, int(pid), int(used) << 20 if used.isdigit() else None)
+            for uuid, pid, used in cells
+            if pid.isdigit()
+        ]
 
     def _link_errors(self) -> Dict[str, int]:
         found: Dict[str, int] = {}

@@ -283,6 +283,12 @@ class Process(NamedTuple):
 
 def process(pid: int) -> Optional[Process]:
     """Return one process, or None if it is gone or a zombie."""
+    found = entry(pid)
+    return None if found is None or found.state in _NOT_RUNNING else found
+
+
+def entry(pid: int) -> Optional[Process]:
+    """Return an entry of the process table, also of a zombie; None if the process is gone."""
     try:
         line = read_all(os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC), 4096)
     except OSError:
@@ -291,8 +297,6 @@ def process(pid: int) -> Optional[Process]:
         return None
     fields = line[line.rindex(b")") + 2 :].split()
     state = fields[0].decode("ascii")
-    if state in _NOT_RUNNING:
-        return None
     ppid, pgid, sid = int(fields[1]), int(fields[2]), int(fields[3])
     ticks = sum(int(value) for value in fields[11:15])
     return Process(

@@ -83,6 +83,18 @@ def test_a_condition_quarantines_its_device_until_it_ends(node: Node) -> None:
     assert unhealthy(node) == {}
 
 
+def test_a_foreign_process_keeps_new_jobs_off_its_device_until_an_admin_agrees(
+    node: Node,
+) -> None:
+    probe(node, on(3, hardware.FOREIGN_PROCESS))
+    assert unhealthy(node) == {3: sentence("condition-foreign-process")}
+
+    set_condition_actions(viewer=ADMIN, actions={hardware.FOREIGN_PROCESS: "note"}, now=NOW)
+    probe(node, on(3, hardware.FOREIGN_PROCESS))
+
+    assert unhealthy(node) == {}
+
+
 def test_the_kernel_names_a_gpu_by_its_address(node: Node) -> None:
     probe(node, Condition(hardware.XID_HARDWARE, pci_address="0000:05:00.0"))
 
