@@ -25,6 +25,8 @@ from scheduling.notices.queries import delivery_counts
 from scheduling.rounds.queries import RoundRow, recent_rounds
 from scheduling.runs.queries.tallies import Waits, evictions_of, waits_of
 from scheduling.watching.queries import idling_counts
+from scheduling.what_if.queries import regrets_of
+from scheduling.what_if.services.what_if import KEPT_REGRET
 from tenants.clock import database_now
 from tenants.viewers import Viewer
 from workers.services.telemetry import current_readings
@@ -120,6 +122,7 @@ def families(viewer: Viewer, now: datetime) -> Iterator[Family]:
     yield _eviction_family(view)
     yield _idle_family(viewer, view)
     yield from _sharing_families(viewer, now)
+    yield from _regret_families(viewer, view, now)
     if viewer.is_cluster_admin and viewer.bound_tenant_id is None:
         words = "Deliveries of notifications: pending, and failed in the last 30 days."
         yield _gauges("notification_deliveries", words, "state", delivery_counts())
@@ -227,6 +230,30 @@ def _sharing_families(viewer: Viewer, now: datetime) -> Iterator[Family]:
         words = "Loss of holders by guests in the newest reports, as a share of their pace."
         sample = Sample(found.loss_p95, {"quantile": "0.95"})
         yield Family("tessera_holder_loss_ratio", "gauge", words, (sample,))
+
+
+def _regret_families(viewer: Viewer, view: ClusterView, now: datetime) -> Iterator[Family]:
+    """Return the regret of each policy in force, by the newest advice of the last 31 days."""
+    found = regrets_of(viewer, since=now - KEPT_REGRET)
+    rows = [(use, found[use.id]) for use in view.virtual_clusters if use.id in found]
+    yield Family(
+        "tessera_policy_regret_seconds",
+        "gauge",
+        "Mean completion under the policy in force above that under the best policy, in replays.",
+        tuple(
+            Sample(regret.seconds, {**_labels(use), "policy": regret.policy, "best": regret.best})
+            for use, regret in rows
+        ),
+    )
+    yield Family(
+        "tessera_policy_regret_age_seconds",
+        "gauge",
+        "Time since the replays from which the regret was computed.",
+        tuple(
+            Sample(max(0.0, (now - regret.at).total_seconds()), _labels(use))
+            for use, regret in rows
+        ),
+    )
 
 
 def _round_families(newest: RoundRow, now: datetime) -> Iterator[Family]:

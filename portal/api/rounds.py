@@ -15,13 +15,18 @@ from rest_framework.response import Response
 from portal.api.bodies import Body, From, read_body, rounded
 from portal.api.queries import instant_from
 from portal.api.schema import PAGE, Op
-from portal.api.views import ApiViewSet
+from portal.api.views import ApiViewSet, Nothing
 from scheduling.estimates.queries import EstimateAccuracy, calibration
 from scheduling.rounds.queries import RoundRow, recent_rounds, round_detail
 from scheduling.rounds.services.evidence import read_shadows
 from scheduling.what_if.models import WhatIf
 from scheduling.what_if.queries import ShadowRow, ShadowTotal, round_shadows
-from scheduling.what_if.services.what_if import ask_what_if, what_if_for, what_ifs_of
+from scheduling.what_if.services.what_if import (
+    ask_what_if,
+    cancel_what_if,
+    what_if_for,
+    what_ifs_of,
+)
 from tenants.clock import database_now
 from tenants.roles import Permission
 
@@ -205,6 +210,7 @@ class WhatIfViewSet(ApiViewSet):
         "list": Op(takes=PAGE, answer=WhatIfOut, pages=True),
         "create": Op(body=WhatIfIn, answer=WhatIfDetailOut, status=202),
         "retrieve": Op(answer=WhatIfDetailOut),
+        "cancel": Op(answer=WhatIfDetailOut),
     }
 
     def list(self, request: Request) -> Response:
@@ -231,6 +237,12 @@ class WhatIfViewSet(ApiViewSet):
     def retrieve(self, request: Request, pk: int) -> Response:
         """Get a what-if, with its result when it is done."""
         return Response(_detail_out(what_if_for(self.viewer, pk, now=database_now())))
+
+    @action(detail=True, methods=["post"])
+    def cancel(self, request: Request, pk: int) -> Response:
+        """Cancel a what-if; a finished one does not change."""
+        read_body(Nothing, request.data)
+        return Response(_detail_out(cancel_what_if(self.viewer, pk, now=database_now())))
 
 
 what_if_out = Body(WhatIfOut, WhatIf)

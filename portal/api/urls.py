@@ -5,6 +5,7 @@ from drf_spectacular.views import SpectacularAPIView
 from rest_framework.permissions import AllowAny
 from rest_framework.routers import SimpleRouter
 
+from portal.api.advice import AdviceViewSet
 from portal.api.announcements import AnnouncementViewSet
 from portal.api.cluster import ClusterViewSet
 from portal.api.history import AuditViewSet, TimelineViewSet, UsageViewSet
@@ -62,6 +63,7 @@ RESOURCES: tuple[type[ApiViewSet], ...] = (
     SavedViewSet,
     EstimateViewSet,
     WhatIfViewSet,
+    AdviceViewSet,
     AuditViewSet,
     ArchiveViewSet,
     AnnouncementViewSet,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any, TypedDict, cast
+from typing import Annotated, Any, NotRequired, TypedDict, cast
 
 from portal.api.bodies import Body, From, rounded
 from scheduling.clusters.models import VC_COLUMNS, VcValues
@@ -32,10 +32,11 @@ class PinIn(TypedDict):
 
 
 class ShadowIn(TypedDict):
-    """A policy that decides each stored round without acting."""
+    """A policy that decides each stored round without acting, optionally only `until` a time."""
 
     policy: str
     policy_args: dict[str, Any]
+    until: NotRequired[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

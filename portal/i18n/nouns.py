@@ -20,6 +20,7 @@ def counted(number: int) -> tuple[str, ...]:
         npgettext("count", "device leaves", "devices leave", number),
         npgettext("count", "epoch", "epochs", number),
         npgettext("count", "error", "errors", number),
+        npgettext("count", "failed decision", "failed decisions", number),
         npgettext("count", "failure", "failures", number),
         npgettext("count", "job", "jobs", number),
         npgettext("count", "job is", "jobs are", number),

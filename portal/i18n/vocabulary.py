@@ -220,6 +220,7 @@ VOCABULARY: Final = frozenset(
         _("pinned"),
         _("pinned cells"),
         _("policy"),
+        _("policy-advice"),
         _("policy args"),
         _("port"),
         _("position"),

@@ -39,7 +39,7 @@ ACTIONS: Final = (
     "announcement.", "archive.", "audit.", "cluster.", "delivery.", "device.", "history.",
     "import_rule.", "job.", "job_limit.", "log_rule.", "member.", "node.", "notifications.",
     "policy.", "priority_class.", "promises.", "storage.", "sweep.", "tenant.", "token.",
-    "usage.", "user.", "virtual_cluster.", "webhook.", "what-if.",
+    "usage.", "user.", "virtual_cluster.", "webhook.", "what-if.", "policy-advice.",
 )  # fmt: skip
 """Offered kinds of actions; the field takes any action."""
 

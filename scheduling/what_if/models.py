@@ -46,12 +46,21 @@ class ShadowDecision(models.Model):
         return f"{self.policy} in round {self.round_id}"
 
 
+class WhatIfKind(models.TextChoices):
+    """A change of one virtual cluster, or its past days under every policy."""
+
+    WHAT_IF = "what-if", "what-if"
+    ADVICE = "advice", "advice"
+
+
 class WhatIf(models.Model):
     """A what-if: past days under another policy or guarantee, with its result.
 
-    ``guarantee`` is the number of devices by type; other types are unchanged. ``step`` is the
-    progress. ``result`` is empty until ``finished_at``; ``fault`` is the error if there is no
-    result.
+    With ``kind`` ``advice``, the days are replayed under every policy; ``policy`` is then the
+    policy in force. ``guarantee`` is the number of devices by type; other types are unchanged.
+    ``nodes`` is the number of nodes more (or fewer, if negative) by type, of an advice. ``step``
+    is the progress, of ``steps``. ``result`` is empty until ``finished_at``; ``fault`` is the
+    error if there is no result.
     """
 
     tenant = models.ForeignKey("tenants.Tenant", on_delete=models.CASCADE, related_name="+")
@@ -61,13 +70,16 @@ class WhatIf(models.Model):
     asked_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.CASCADE, related_name="+"
     )
+    kind = models.CharField(max_length=10, choices=WhatIfKind.choices, default=WhatIfKind.WHAT_IF)
     policy = models.CharField(max_length=40)
     policy_args = models.JSONField(default=dict)
     since = models.DateTimeField()
     until = models.DateTimeField()
     size_aware = models.BooleanField(default=False)
     guarantee = models.JSONField(default=dict)
+    nodes = models.JSONField(default=dict)
     step = models.PositiveSmallIntegerField(default=0)
+    steps = models.PositiveSmallIntegerField(default=3)
     asked_at = models.DateTimeField()
     begun_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
@@ -78,6 +90,11 @@ class WhatIf(models.Model):
 
     class Meta:
         ordering = ["-id"]
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(kind__in=WhatIfKind.values), name="what_if_kind_known"
+            ),
+        ]
         indexes = [models.Index(fields=["asked_at"], name="what_if_asked")]
 
     def __str__(self) -> str:

@@ -14,7 +14,7 @@ from scheduling.core.messages import sentence
 from scheduling.core.promises.figures import Verdict, figures
 from scheduling.jobs.models import Job
 from scheduling.rounds.models import Round
-from scheduling.what_if.models import PromiseAudit, ShadowDecision
+from scheduling.what_if.models import PromiseAudit, ShadowDecision, WhatIf, WhatIfKind
 from tenants.errors import NotFoundError
 from tenants.roles import Permission, Role
 from tenants.viewers import Viewer
@@ -316,3 +316,81 @@ def promise_view(viewer: Viewer, vc_id: int, *, since: date, until: date) -> Pro
 def _worst_first(job: Mapping[str, Any]) -> tuple[int, float, int]:
     worst = list(Verdict)[::-1]
     return worst.index(job["verdict"]), job["bound_s"] - job["own_wait_s"], job["job"]
+
+
+def newest_advice(*, since: datetime, tenants: Iterable[int] | None = None) -> dict[int, WhatIf]:
+    """Return the newest advice with a result by virtual cluster, on the actual cluster.
+
+    Args:
+        since: start of the period in which it was requested.
+        tenants: only virtual clusters of these tenants; None for all.
+    """
+    rows = WhatIf.objects.unscoped().filter(
+        kind=WhatIfKind.ADVICE, nodes={}, fault="", finished_at__isnull=False, asked_at__gte=since
+    )
+    if tenants is not None:
+        rows = rows.filter(tenant__in=list(tenants))
+    return {row.virtual_cluster_id: row for row in rows.order_by("id")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRegret:
+    """The regret of the policy in force, from the newest advice.
+
+    Attributes:
+        policy: policy in force at the advice.
+        best: policy with the lowest mean completion.
+        seconds: mean completion of the policy in force above the best one's.
+        share: the same, relative to the best one's.
+        at: time of the advice.
+        advice: its ID.
+    """
+
+    virtual_cluster: str
+    policy: str
+    best: str
+    seconds: float
+    share: float
+    at: datetime
+    advice: int
+
+
+def regrets_of(viewer: Viewer, *, since: datetime) -> dict[int, PolicyRegret]:
+    """Return the regrets by virtual cluster; only where the viewer may see jobs."""
+    clusters = {
+        vc.pk: vc
+        for vc in VirtualCluster.objects.visible_to(viewer).filter(archived_at=None)
+        if viewer.can(Permission.VIEW_JOBS, vc.tenant_id)
+    }
+    found = newest_advice(since=since, tenants={vc.tenant_id for vc in clusters.values()})
+    return {
+        vc_id: PolicyRegret(
+            virtual_cluster=clusters[vc_id].name,
+            policy=row.policy,
+            best=row.result["regret"]["best"],
+            seconds=row.result["regret"]["seconds"],
+            share=row.result["regret"]["share"],
+            at=row.finished_at,
+            advice=row.pk,
+        )
+        for vc_id, row in found.items()
+        if vc_id in clusters and row.result.get("regret")
+    }
+
+
+def visible_advice(viewer: Viewer, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an advice without the virtual clusters whose jobs the viewer may not see.
+
+    ``others`` has the sums of those; a cluster admin sees all.
+    """
+    if not result:
+        return {}
+    rows = result["changes"]["virtual_clusters"]
+    shown = [row for row in rows if viewer.can(Permission.VIEW_JOBS, row["tenant"])]
+    hidden = [row for row in rows if row not in shown]
+    others = {key: sum(row[key] for row in hidden) for key in _VERDICTS}
+    changes = {**result["changes"], "virtual_clusters": shown, "others": others}
+    return {**result, "changes": changes}
+
+
+_VERDICTS: Final = ("winner", "loser", "same", "unknown")

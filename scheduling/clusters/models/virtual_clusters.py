@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from typing import Any, Final
 
 from django.conf import settings
@@ -24,7 +25,8 @@ class VcValues:
     Attributes:
         policy: name of the policy that orders the jobs.
         policy_args: parameters of the policy.
-        shadows: shadow policies, each with ``policy`` and ``policy_args``.
+        shadows: shadow policies, each with ``policy`` and ``policy_args``, and with ``until`` (ISO
+            8601) if it ends.
         max_devices_per_user: maximum number of devices of one person; None for no limit.
         max_opportunistic_devices: maximum number of borrowed devices; None for no limit.
         least_isolation: minimum isolation level of the nodes that run its jobs.
@@ -54,10 +56,23 @@ class VcValues:
             **{name: getattr(self, name) for name in VC_COLUMNS},
             "policy_args": dict(self.policy_args),
             "shadows": [
-                {"policy": shadow["policy"], "policy_args": dict(shadow.get("policy_args", {}))}
+                {
+                    "policy": shadow["policy"],
+                    "policy_args": dict(shadow.get("policy_args", {})),
+                    **({"until": shadow["until"]} if shadow.get("until") else {}),
+                }
                 for shadow in self.shadows
             ],
         }
+
+
+def active_shadows(shadows: Sequence[Mapping[str, Any]], now: datetime) -> list[Mapping[str, Any]]:
+    """Return the shadow policies that have not ended."""
+    return [
+        shadow
+        for shadow in shadows
+        if not shadow.get("until") or datetime.fromisoformat(shadow["until"]) > now
+    ]
 
 
 VC_COLUMNS: Final = tuple(known.name for known in fields(VcValues))

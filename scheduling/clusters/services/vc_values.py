@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Final
 
 from django.db.models import CharField, PositiveIntegerField
@@ -75,7 +76,29 @@ def shadow_faults(shadows: object) -> list[FieldError]:
     return [
         replace(fault, field=f"shadows[{position}].{fault.field}")
         for position, shadow in enumerate(given)
-        for fault in policy_faults(shadow.get("policy"), shadow.get("policy_args", {}))
+        for fault in (
+            *policy_faults(shadow.get("policy"), shadow.get("policy_args", {})),
+            *_until_faults(shadow.get("until")),
+        )
+    ]
+
+
+def _until_faults(until: object) -> list[FieldError]:
+    """Return the faults in the end of a shadow policy."""
+    if until is None or until == "":
+        return []
+    try:
+        if isinstance(until, str) and datetime.fromisoformat(until[:40]).tzinfo is not None:
+            return []
+    except ValueError:
+        pass
+    return [
+        FieldError(
+            field="until",
+            value=until,
+            message=sentence("not-end-of-shadow"),
+            remedy=sentence("give-end-of-shadow"),
+        )
     ]
 
 

@@ -73,6 +73,16 @@ LOOKUPS: Final[Mapping[str, Template]] = {
     "no-such-question": fixed("What-if query not found, or older than a day."),
     "query-timed-out": fixed("It took longer than %(seconds)s seconds; choose a shorter span."),
     "query-failed": fixed("It failed with %(error)s."),
+    "the-what-if": fixed("the what-if"),
+    "query-cancelled": fixed("Cancelled."),
+    "not-end-of-shadow": fixed("This is not a valid end of a shadow policy."),
+    "give-end-of-shadow": fixed("Give a time as in 2026-03-01T12:00:00Z, or none."),
+    "policy-too-slow": fixed("Not finished within %(seconds)s s."),
+    "not-number-nodes-type": fixed("This is not a valid change of the nodes of a type."),
+    "use-node-changes": fixed(
+        "Name types of this cluster (%(types)s), each with -%(most)s to %(most)s nodes."
+    ),
+    "fewer-nodes-than": fixed("The cluster has %(possible)s nodes of type %(type)s."),
     "not-past-span": fixed("This is not a valid span of the past."),
     "give-past-span": fixed("Use a start before the end, at most %(days)s days earlier."),
     "not-number-devices-type": fixed("This is not a valid number of devices of an existing type."),

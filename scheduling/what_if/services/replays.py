@@ -142,6 +142,7 @@ def replay(
     make: MakePolicy = make_policy,
     guarantee: Mapping[str, int] | None = None,
     comes_to: Callable[[int], None] = lambda _step: None,
+    go_on: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Replay recorded days unchanged, then with one change of a virtual cluster.
 
@@ -157,6 +158,7 @@ def replay(
         make: builds a policy from its name and parameters.
         guarantee: devices by type for the other policy; other types are unchanged.
         comes_to: called at the start of each step.
+        go_on: called after each simulated event; its exception ends the replay.
 
     Raises:
         InvalidError: the cluster cannot guarantee these devices.
@@ -166,16 +168,16 @@ def replay(
     )
     other = changed_days(days, change)
     comes_to(1)
-    before = _run(days, make)
+    before = simulate_days(days, make, go_on)
     comes_to(2)
-    after = _run(other, make)
-    vc = _vc(days)
+    after = simulate_days(other, make, go_on)
+    vc = vc_of(days)
     known = [job for job in days.jobs.values() if not job.assumed]
-    own = [_row(job, before, after) for job in known if job.tenant == vc.tenant]
-    others = [_row(job, before, after) for job in known if job.tenant != vc.tenant]
+    own = [job_change(job, before, after) for job in known if job.tenant == vc.tenant]
+    others = [job_change(job, before, after) for job in known if job.tenant != vc.tenant]
     own.sort(key=lambda row: (-abs(row["change_s"] or 0.0), row["job"]))
     mine = [job for job in known if job.vc == days.vc]
-    devices, other_devices = (_guaranteed(one.snapshot, vc) for one in (days, other))
+    devices, other_devices = (guaranteed_by_type(one.snapshot, vc) for one in (days, other))
     was = figures(mine, before, vc=vc.name, devices=sum(devices.values()))
     would_be = figures(mine, after, vc=vc.name, devices=sum(other_devices.values()))
     return {
@@ -189,8 +191,8 @@ def replay(
         "size_aware": size_aware,
         "was": {"policy": vc.policy, "policy_args": dict(vc.policy_args), **was},
         "would_be": {"policy": policy, "policy_args": dict(args), **would_be},
-        **_counts(own),
-        "others": _counts(others),
+        **verdict_counts(own),
+        "others": verdict_counts(others),
         "jobs": own[:MOST_JOBS_TOLD],
         "jobs_not_told": max(0, len(own) - MOST_JOBS_TOLD),
     }
@@ -202,7 +204,7 @@ def changed_days(days: RecordedDays, change: Change) -> RecordedDays:
     Raises:
         InvalidError: the cluster cannot guarantee these devices.
     """
-    vc = _vc(days)
+    vc = vc_of(days)
 
     def vcs_of(vcs: tuple[VcFacts, ...]) -> tuple[VcFacts, ...]:
         return tuple(
@@ -302,7 +304,16 @@ def _with_sizes(days: RecordedDays) -> RecordedDays:
     )
 
 
-def _run(days: RecordedDays, make: MakePolicy) -> SimulationRecord:
+def simulate_days(
+    days: RecordedDays, make: MakePolicy, go_on: Callable[[], None] = lambda: None
+) -> SimulationRecord:
+    """Simulate recorded days with their policies until all jobs have ended, or the horizon.
+
+    Args:
+        days: the recorded days, possibly changed.
+        make: builds a policy from its name and parameters.
+        go_on: called after each event; its exception ends the simulation.
+    """
     world = SimulatedCluster(
         days.snapshot,
         lambda job_id: days.jobs[job_id].work,
@@ -317,6 +328,7 @@ def _run(days: RecordedDays, make: MakePolicy) -> SimulationRecord:
     while (due := world.next_time()) is not None:
         world.advance(due)
         world.decide()
+        go_on()
     return world.record
 
 
@@ -325,15 +337,20 @@ def _tick(days: RecordedDays) -> float:
     return max(60.0, days.snapshot.round_seconds, days.seconds / MOST_TICKS)
 
 
-def _vc(days: RecordedDays) -> VcFacts:
+def vc_of(days: RecordedDays) -> VcFacts:
+    """Return the virtual cluster that a what-if changes."""
     return next(vc for vc in days.snapshot.vcs if vc.id == days.vc)
 
 
-def _guaranteed(snapshot: ClusterSnapshot, vc: VcFacts) -> dict[str, int]:
+def guaranteed_by_type(snapshot: ClusterSnapshot, vc: VcFacts) -> dict[str, int]:
+    """Return the guaranteed devices of a virtual cluster by type."""
     return dict(sorted(guaranteed_devices(empty_engine(snapshot.spec), vc.name).items()))
 
 
-def _row(job: RecordedJob, before: SimulationRecord, after: SimulationRecord) -> dict[str, Any]:
+def job_change(
+    job: RecordedJob, before: SimulationRecord, after: SimulationRecord
+) -> dict[str, Any]:
+    """Return the completion of a job in two simulations, in seconds, and its verdict."""
     was, would_be = (_completion(job, record.ends.get(job.id)) for record in (before, after))
     change = None if was is None or would_be is None else round(would_be - was, 3)
     return {
@@ -359,7 +376,8 @@ def _completion(job: RecordedJob, end: float | None) -> float | None:
     return None if end is None else end - job.submitted
 
 
-def _counts(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+def verdict_counts(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the numbers of winners, losers, unchanged and unknown jobs."""
     found = Counter(row["verdict"] for row in rows)
     return {verdict: found[verdict] for verdict in _VERDICTS}
 

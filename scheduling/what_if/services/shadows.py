@@ -11,6 +11,7 @@ from typing import Any, Final
 from django.db import IntegrityError, transaction
 
 from scheduling.clusters.models import VirtualCluster
+from scheduling.clusters.models.virtual_clusters import active_shadows
 from scheduling.clusters.services.vc_values import MAX_SHADOW_POLICIES
 from scheduling.common.canonical_json import canonical_json
 from scheduling.common.time_limits import time_limit
@@ -103,7 +104,7 @@ class _Deciding:
         A virtual cluster that was created after the round has none.
         """
         shadows = vc.shadows if vc.pk in self._known else []
-        for shadow in shadows[:MAX_SHADOW_POLICIES]:
+        for shadow in active_shadows(shadows, now)[:MAX_SHADOW_POLICIES]:
             policy, args = shadow["policy"], shadow["policy_args"]
             kind = shadow_kind(policy, args)
             begun = time.perf_counter()
