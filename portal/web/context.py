@@ -152,6 +152,7 @@ COMMANDS: Final = (
     ("job-templates", gettext_lazy("Job templates")),
     ("estimates", gettext_lazy("Accuracy of estimates")),
     ("policies-what-if", gettext_lazy("What-if")),
+    ("policies-advisor", gettext_lazy("Policy advisor")),
     ("notifications", gettext_lazy("Notifications")),
     ("hooks", gettext_lazy("Webhooks")),
     ("tokens", gettext_lazy("Tokens")),

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.contrib import messages
@@ -24,14 +24,23 @@ from portal.web.policy_fields import (
 )
 from portal.web.vc_forms import PolicyForm
 from portal.web.viewing import PageRequest, page
+from scheduling.clusters.models.virtual_clusters import active_shadows
 from scheduling.clusters.services.cluster_edits import ChangeVc
 from scheduling.clusters.services.reconfiguration import edit_virtual_cluster
 from scheduling.clusters.services.vc_values import MAX_SHADOW_POLICIES
-from scheduling.what_if.queries import PolicyInForce, ShadowTotal, policies_in_force
+from scheduling.what_if.queries import (
+    PolicyInForce,
+    ShadowTotal,
+    policies_in_force,
+    regrets_of,
+)
+from scheduling.what_if.services.what_if import KEPT_REGRET
 from tenants.errors import DomainError, NotFoundError
 
 SPANS: Final = {"24h": timedelta(hours=24), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 LONGEST_NAME: Final = 40
+SHADOW_HOURS: Final = 24
+"""Length of a shadow of the policy advisor."""
 
 
 @require_safe
@@ -84,9 +93,11 @@ def _add(asked: PageRequest, vc: PolicyInForce) -> HttpResponseBase:
     if form.is_valid():
         # Without its fields an unticked box would be False, where the default is True.
         args = form.args() if sent.get("args_of") == name else {}
-        more = {"policy": name, "policy_args": args}
+        more: dict[str, Any] = {"policy": name, "policy_args": args}
+        if sent.get("hours") == str(SHADOW_HOURS):
+            more["until"] = (asked.now + timedelta(hours=SHADOW_HOURS)).isoformat()
         try:
-            _write(asked, vc, [*vc.shadows, more])
+            _write(asked, vc, [*active_shadows(vc.shadows, asked.now), more])
         except DomainError as error:
             if not vc.can_edit:
                 messages.error(asked.http, error_text(error))
@@ -118,8 +129,11 @@ def _policies(
     span = span if span in SPANS else "7d"
     found = policies_in_force(asked.viewer, since=asked.now - SPANS[span])
     forms = dict([refused]) if refused else {}
+    regrets = regrets_of(asked.viewer, since=asked.now - KEPT_REGRET)
     context = {
-        "clusters": [{**_shown(vc), "form": forms.get(vc.id)} for vc in found],
+        "clusters": [
+            {**_shown(vc), "form": forms.get(vc.id), "regret": regrets.get(vc.id)} for vc in found
+        ],
         "stats": _stats(found),
         "spans": [
             (words.duration(length.total_seconds()), name, name == span)
@@ -143,7 +157,9 @@ def _shown(vc: PolicyInForce) -> dict[str, Any]:
     rows = []
     for place, shadow in enumerate(vc.shadows):
         total = totals.pop((shadow["policy"], _key(shadow["policy_args"])), None)
-        rows.append(_row(shadow["policy"], shadow["policy_args"], total, place=place))
+        row = _row(shadow["policy"], shadow["policy_args"], total, place=place)
+        until = shadow.get("until")
+        rows.append({**row, "until": datetime.fromisoformat(until) if until else None})
     rows += [_row(total.policy, total.policy_args, total) for total in totals.values()]
     return {
         "vc": vc,

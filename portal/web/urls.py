@@ -5,6 +5,7 @@ from typing import Final
 from django.urls import URLPattern, path
 
 from portal.web import (
+    advisor,
     announcements,
     attention,
     audit,
@@ -239,6 +240,10 @@ EVIDENCE: Final[list[URLPattern]] = [
     path("policies/what-if/", what_if.what_if, name="policies-what-if"),
     path("policies/what-if/fields/", what_if.policy_fields, name="policies-what-if-fields"),
     path("policies/what-if/<int:pk>/", what_if.answer, name="policies-what-if-answer"),
+    path("policies/what-if/<int:pk>/cancel/", what_if.cancel, name="policies-what-if-cancel"),
+    path("policies/advisor/", advisor.advisor, name="policies-advisor"),
+    path("policies/advisor/<int:pk>/", advisor.advice, name="policies-advice"),
+    path("policies/advisor/<int:pk>/cancel/", advisor.cancel, name="policies-advice-cancel"),
 ]
 
 urlpatterns: list[URLPattern] = [

@@ -17,6 +17,7 @@ from scheduling.clusters.models import VC_COLUMNS
 from scheduling.clusters.queries.virtual_clusters import QuotaRow
 from scheduling.clusters.services.vc_values import CAPS
 from scheduling.core.sharing.hosts import MOST_GUESTS, Consent
+from scheduling.core.simulation.planned_nodes import MOST_NODES
 from scheduling.topology.current import TopologyNow
 from tenants.errors import FieldError, InvalidError
 from tessera.isolation import LEVELS
@@ -32,6 +33,7 @@ PERIODS: Final = {
     "": gettext_lazy("Custom range"),
 }
 DEVICES: Final = "devices-"
+NODES: Final = "nodes-"
 MOMENT: Final = "%Y-%m-%dT%H:%M"
 
 
@@ -122,6 +124,47 @@ class WhatIfForm(PolicyForm):
     def device_fields(self) -> list[forms.BoundField]:
         """Return the fields of the guarantee, for the template."""
         return [self[name] for name in self.fields if name.startswith(DEVICES)]
+
+
+class AdviceForm(forms.Form):
+    """Days, virtual cluster and planned nodes of an advice on policies."""
+
+    virtual_cluster = forms.ChoiceField(label=gettext_lazy("Virtual cluster"))
+    period = forms.ChoiceField(
+        label=gettext_lazy("Period"), choices=[item for item in PERIODS.items() if item[0]]
+    )
+
+    def __init__(
+        self, *args: Any, clusters: tuple[str, ...], types: tuple[str, ...], **kwargs: Any
+    ) -> None:
+        """Add ``clusters`` as choices, and a change of the nodes of each of ``types``."""
+        super().__init__(*args, **kwargs)
+        choice = self.fields["virtual_cluster"]
+        assert isinstance(choice, forms.ChoiceField)  # noqa: S101 narrows the type only
+        choice.choices = [(name, name) for name in clusters]
+        for kind in types:
+            self.fields[NODES + kind] = forms.IntegerField(
+                label=_("Change of %(kind)s nodes") % {"kind": kind},
+                required=False,
+                min_value=-MOST_NODES,
+                max_value=MOST_NODES,
+            )
+
+    def span(self, now: datetime) -> tuple[datetime, datetime]:
+        """Return start and end of the valid form."""
+        return now - timedelta(days=int(self.cleaned_data["period"])), now
+
+    def nodes(self) -> dict[str, int]:
+        """Return the entered changes by type."""
+        return {
+            name.removeprefix(NODES): value
+            for name, value in self.cleaned_data.items()
+            if name.startswith(NODES) and value
+        }
+
+    def node_fields(self) -> list[forms.BoundField]:
+        """Return the fields of the planned nodes, for the template."""
+        return [self[name] for name in self.fields if name.startswith(NODES)]
 
 
 class CapsForm(forms.Form):

@@ -15,7 +15,7 @@ from portal.web.components import words
 from portal.web.components.bars import VcBarUse
 from portal.web.components.mapvalues import DeviceMap
 from portal.web.components.stats import Stat
-from portal.web.policy_fields import policy_summary
+from portal.web.policy_fields import policy_names, policy_summary
 from portal.web.vc_drawings import CellTrees, assignment_map, cell_trees, owners_of
 from portal.web.vc_forms import CapsForm, PolicyForm, counts_in_words
 from portal.web.viewing import PageRequest, page
@@ -94,7 +94,11 @@ def virtual_cluster(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     detail = virtual_cluster_detail(asked.viewer, vc_id)
     if asked.wants_part:
         return asked.render("virtual_clusters/_use.html", use_context(asked, detail))
-    return asked.render("virtual_clusters/detail.html", detail_context(asked, detail))
+    proposed = asked.http.GET.get("policy", "")
+    changes: dict[str, Any] = {}
+    if proposed in policy_names():
+        changes["policy_form"] = PolicyForm.of(proposed, {}, detail.version)
+    return asked.render("virtual_clusters/detail.html", detail_context(asked, detail, **changes))
 
 
 @page

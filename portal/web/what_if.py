@@ -11,21 +11,28 @@ from django.http import QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.utils.translation import gettext
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from portal.addresses import job_url
 from portal.api.rounds import what_if_out, what_if_state
 from portal.i18n import gettext_lazy, translated
 from portal.web.components import words
 from portal.web.components.stats import Stat
-from portal.web.forms import made_before, make_once, put_faults, status_of
+from portal.web.forms import error_text, made_before, make_once, put_faults, status_of
 from portal.web.policy_fields import policy_args_asked, policy_args_text, policy_summary
 from portal.web.vc_forms import MOMENT, PolicyForm, WhatIfForm
 from portal.web.viewing import PageRequest, page
 from scheduling.clusters.queries.names import device_type_names, virtual_cluster_names
 from scheduling.jobs.queries.jobs import JobRow, rows_of_jobs
 from scheduling.what_if.models import WhatIf
-from scheduling.what_if.services.what_if import KEPT, STEPS, ask_what_if, what_if_for, what_ifs_of
+from scheduling.what_if.services.what_if import (
+    KEPT,
+    STEPS,
+    ask_what_if,
+    cancel_what_if,
+    what_if_for,
+    what_ifs_of,
+)
 from tenants.errors import DomainError
 
 MOST_SHOWN: Final = 200
@@ -124,6 +131,7 @@ def answer(asked: PageRequest, pk: int) -> HttpResponseBase:
         "doing": STEPS[min(row.step, len(STEPS) - 1)],
         "share": (row.step + 0.5) / len(STEPS),
         "until": row.asked_at + KEPT,
+        "can_cancel": row.asked_by_id == asked.viewer.user_id or asked.viewer.is_cluster_admin,
         "link": asked.http.build_absolute_uri(),
     }
     if state == "done":
@@ -133,6 +141,17 @@ def answer(asked: PageRequest, pk: int) -> HttpResponseBase:
     if asked.wants_part:
         return asked.render("policies/_progress.html", context, headers={"HX-Refresh": "true"})
     return asked.render("policies/answer.html", context)
+
+
+@require_POST
+@page
+def cancel(asked: PageRequest, pk: int) -> HttpResponseBase:
+    try:
+        cancel_what_if(asked.viewer, pk, now=asked.now)
+    except DomainError as error:
+        what_if_for(asked.viewer, pk, now=asked.now)
+        messages.error(asked.http, error_text(error))
+    return redirect("policies-what-if-answer", pk)
 
 
 def _form(asked: PageRequest) -> WhatIfForm:
@@ -181,7 +200,7 @@ def _answered(asked: PageRequest, result: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "result": result,
         # Results stored by earlier versions lack these fields.
-        "accuracy": _accuracy(result["accuracy"]) if "accuracy" in result else [],
+        "accuracy": accuracy_lines(result["accuracy"]) if "accuracy" in result else [],
         "others": _others(result.get("others", dict.fromkeys(VERDICTS, 0))),
         "stats": _stats(result),
         "measures": _measures(result["was"], result["would_be"]),
@@ -202,7 +221,7 @@ def _answered(asked: PageRequest, result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _accuracy(found: Mapping[str, Any]) -> list[dict[str, str]]:
+def accuracy_lines(found: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the comparison of the replay with the facts, for starts and for ends."""
     seconds = found["round_s"]
     return [
