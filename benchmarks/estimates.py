@@ -3,9 +3,9 @@
 Each trace is replayed by the rounds themselves with its true run times. When some jobs have
 arrived and have to wait, their starts are estimated from the data available at that time: run
 times of ended and running jobs, and errors of earlier estimates. Future run times and arrivals are
-not used. If most futures do not reach the start, no estimate is given, as in the portal. The
-results are compared with the quantiles of the completed waits in the same virtual cluster. The
-first part of each trace is only for training.
+not used. If most futures do not reach the start, the estimate is from past waits, as in the
+portal. The results are compared with the quantiles of the completed waits in the same virtual
+cluster. The first part of each trace is only for training.
 
     python -m benchmarks.estimates [--held-out] [--jobs N] [--futures N] [--case NAME ...]
 
@@ -60,7 +60,7 @@ class Asked:
 
     Attributes:
         quantiles: seconds from ``at`` on; None: most futures ended before the start, so that
-            no estimate was shown.
+            only past waits could give an estimate.
         devices: requested devices of the job.
         counts: whether it is outside the training part of the trace.
     """
@@ -148,20 +148,24 @@ def judge(asked: Sequence[Asked]) -> Seen:
     waits: dict[int, list[float]] = defaultdict(list)
     waiting: dict[int, int] = defaultdict(int)
     lulls: dict[int, int] = defaultdict(int)
+    estimated: set[int] = set()
     for at, is_new, one in sorted(_events(asked), key=itemgetter(0, 1)):
         mine, vc, quantiles = lessons[one.vc], one.vc, one.quantiles
         if not is_new:
             waiting[vc] -= 1
             lulls[vc] += not waiting[vc]
             insort(waits[vc], one.start - one.submitted)
-            if quantiles is not None:
+            if one.job in estimated:
                 mine.close(one.job, now=at)
             continue
         waiting[vc] += 1
         counts = one.counts and len(waits[vc]) >= LEAST_WAITS
         if quantiles is None:
+            quantiles = mine.from_waits(now=at, waited=at - one.submitted, devices=one.devices)
+        if quantiles is None:
             seen.untold += counts
             continue
+        estimated.add(one.job)
         told = one.told(quantiles)
         if counts:
             shown = mine.mend(quantiles, now=at, waited=told.waited, devices=told.devices)
@@ -343,7 +347,7 @@ def _entries(name: str, figures: Mapping[str, float]) -> list[Entry]:
             "value": round(figures["told"], 3),
             "unit": "share",
             "better": "higher",
-            "context": "the others are told that their start is not known yet",
+            "context": "the others have neither a start in most futures nor enough past waits",
         },
         {
             "name": f"estimates.{name}.pinball_ratio",

@@ -156,6 +156,32 @@ class Calibration:
         )
         return Forecast(quantiles=mended, basis=Basis.FORECAST)
 
+    def from_waits(
+        self,
+        *,
+        now: float,
+        waited: float = 0.0,
+        devices: int = 1,
+        job: int | None = None,
+        soonest: float = 0.0,
+    ) -> Quantiles | None:
+        """Return quantiles where most futures end before the start; None after too few waits.
+
+        They are the medians of the forecasts that need no futures: the usual waits, the present
+        waits and the drain. The arguments are those of ``mend``.
+        """
+        needed = self._ahead(now, waited, job) + devices
+        answers = [
+            _logarithms(answer)
+            for answer in self._without_futures(now, waited, needed)
+            if answer is not None
+        ]
+        if not answers:
+            return None
+        middles = [sorted(values)[len(values) // 2] for values in zip(*answers, strict=True)]
+        p10, p50, p90 = sorted(max(soonest, exp(value) - OFFSET) for value in middles)
+        return p10, p50, p90
+
     @property
     def prefers_waits(self) -> bool:
         """Return whether the usual waits have been more accurate than the corrected futures."""
@@ -184,13 +210,7 @@ class Calibration:
             soonest: lower bound of the start in seconds, not negative, independent of other jobs.
         """
         self._note_passed(now)
-        ahead = sum(
-            kept.told.devices
-            for kept in self._open.values()
-            if kept.told.first
-            and kept.told.made - kept.told.waited <= now - waited
-            and (job is None or kept.told.job != job)
-        )
+        ahead = self._ahead(now, waited, job)
         low, middle, high = self._mixed(quantiles, now, waited, ahead + devices)
         below, above = self.stretch
         logarithms = middle - below * (middle - low), middle, middle + above * (high - middle)
@@ -229,20 +249,36 @@ class Calibration:
             self._newest.append(told.waited + wait)
             self._given.append((now, told.devices))
 
-    def _mixed(
-        self, quantiles: Quantiles, now: float, waited: float, needed: int
-    ) -> Sequence[float]:
-        """Return the logarithms of the mixed estimates, in order."""
+    def _ahead(self, now: float, waited: float, job: int | None) -> int:
+        """Return the devices of the jobs that have waited for longer."""
+        return sum(
+            kept.told.devices
+            for kept in self._open.values()
+            if kept.told.first
+            and kept.told.made - kept.told.waited <= now - waited
+            and (job is None or kept.told.job != job)
+        )
+
+    def _without_futures(
+        self, now: float, waited: float, needed: int
+    ) -> tuple[Quantiles | None, Quantiles | None, Quantiles | None]:
+        """Return the usual waits, the present waits, and the time in which the queue drains."""
         going_on = [
             now - kept.told.made + kept.told.waited
             for kept in self._open.values()
             if kept.told.first
         ]
-        others = (
+        return (
             usual_waits(self._waits, waited),
             present_waits(tuple(self._newest), going_on, waited),
             drained_waits(self._given, needed, now=now, began=self._began),
         )
+
+    def _mixed(
+        self, quantiles: Quantiles, now: float, waited: float, needed: int
+    ) -> Sequence[float]:
+        """Return the logarithms of the mixed estimates, in order."""
+        others = self._without_futures(now, waited, needed)
         answers = [_logarithms(quantiles)]
         answers.append([max(value + self.usual_miss, log(OFFSET)) for value in answers[0]])
         answers += [_logarithms(answer or quantiles) for answer in others]

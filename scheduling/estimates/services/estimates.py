@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import isinf
 from operator import attrgetter
-from typing import Final
+from typing import Final, TypedDict
 
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
@@ -20,6 +20,7 @@ from scheduling.common.time_limits import time_limit
 from scheduling.core.forecast import HORIZON
 from scheduling.core.forecast.calibration import Basis, Forecast
 from scheduling.core.forecast.futures import Futures, Past, jobs_without_limit, try_futures
+from scheduling.core.forecast.usual import Quantiles
 from scheduling.core.lifecycle import JobState
 from scheduling.core.round.decide import decide
 from scheduling.core.round.gates import seconds_closed
@@ -180,10 +181,20 @@ def _may_start(job: QueuedJob, result: RoundResult) -> bool:
     return not job.held and not job.after_failed and not is_final
 
 
-def _within_horizon(quantiles: tuple[float, float, float]) -> tuple[float, float, float]:
+def _within_horizon(quantiles: Quantiles) -> Quantiles:
     """Return quantiles limited to the horizon of estimates."""
     p10, p50, p90 = (min(seconds, SETTINGS.horizon) for seconds in quantiles)
     return p10, p50, p90
+
+
+class _Given(TypedDict):
+    """Arguments that all forecasts of one job share; see ``Calibration.mend``."""
+
+    now: float
+    waited: float
+    devices: int
+    job: int
+    soonest: float
 
 
 class EstimateRows:
@@ -240,34 +251,42 @@ class EstimateRows:
                 row.sought = self._number
                 for name, value in stored(found[job.id]).items():
                     setattr(row, name, value)
-            if quantiles is not None:
-                forecast = self._fill(job, quantiles, row)
-                if forecast is not None and self._is_worth_keeping(job, waited.get(job.id)):
-                    records.append(self._record(job, quantiles, forecast))
+            if is_enough and self._seen.waits.get(job.id):
+                filled = self._fill(job, quantiles, row)
+                if filled is not None and self._is_worth_keeping(job, waited.get(job.id)):
+                    records.append(self._record(job, *filled))
             rows.append(row)
         self._write(rows, records)
 
     def _fill(
-        self, job: QueuedJob, quantiles: tuple[float, float, float], row: StartEstimate
-    ) -> Forecast | None:
-        """Fill the estimate of a row, and return its forecast for the calibration.
+        self, job: QueuedJob, quantiles: Quantiles | None, row: StartEstimate
+    ) -> tuple[Quantiles, Forecast] | None:
+        """Fill the estimate of a row; return its input and its forecast for the calibration.
 
-        The result is None if most futures end before the start, or if only a gate decides.
+        If most futures end before the start, past waits replace them. The result is None without
+        enough of those, or if only a gate decides.
         """
         now = self._now.timestamp()
         soonest = seconds_closed(job, now, self._queue)
         if soonest > 0.0:
             row.opens_at = self._now + timedelta(seconds=soonest)
-        if isinf(quantiles[1]):
+        lessons, basis = self._lessons[job.vc], None
+        given: _Given = {
+            "now": now,
+            "waited": self._waits_for(job),
+            "devices": job.demand.devices,
+            "job": job.id,
+            "soonest": soonest,
+        }
+        if quantiles is None or isinf(quantiles[1]):
+            quantiles, basis = lessons.from_waits(**given), Basis.WAITS
+        if quantiles is None:
             return None
-        found = self._lessons[job.vc].forecast(
-            _within_horizon(quantiles),
-            now=now,
-            waited=self._waits_for(job),
-            devices=job.demand.devices,
-            job=job.id,
-            soonest=soonest,
-        )
+        quantiles = _within_horizon(quantiles)
+        if basis is None:
+            found = lessons.forecast(quantiles, **given)
+        else:
+            found = Forecast(quantiles=lessons.mend(quantiles, **given), basis=basis)
         found = replace(found, quantiles=_within_horizon(found.quantiles))
         row.unreliable = not found.is_reliable
         if row.unreliable:
@@ -278,7 +297,7 @@ class EstimateRows:
                 self._now + timedelta(seconds=wait) for wait in found.quantiles
             )
             self.estimated += 1
-        return None if found.basis is Basis.GATE else found
+        return None if found.basis is Basis.GATE else (quantiles, found)
 
     def _waits_for(self, job: QueuedJob) -> float:
         return max(0.0, self._now.timestamp() - job.submitted)
@@ -300,7 +319,7 @@ class EstimateRows:
     def _record(
         self,
         job: QueuedJob,
-        raw: tuple[float, float, float],
+        raw: Quantiles,
         found: Forecast,
     ) -> EstimateRecord:
         return EstimateRecord(

@@ -234,3 +234,40 @@ def test_a_job_that_has_waited_is_compared_with_those_that_waited_as_long() -> N
     old = lessons.mend(SAID, now=1e6, waited=1800.0)
 
     assert old[0] > fresh[0]
+
+
+def test_past_waits_replace_futures_only_after_enough_of_them():
+    lessons = Calibration()
+    for number in range(4):
+        told = PastEstimate(quantiles=(1.0, 2.0, 3.0), wait=0.0, made=100.0 * number)
+        lessons.keep(number, told)
+        lessons.close(number, now=100.0 * number + 600.0)
+    before = lessons.from_waits(now=2000.0)
+    lessons.keep(9, PastEstimate(quantiles=(1.0, 2.0, 3.0), wait=0.0, made=1400.0))
+    lessons.close(9, now=2000.0)
+
+    found = lessons.from_waits(now=2000.0)
+    late = lessons.from_waits(now=2000.0, soonest=5000.0)
+
+    assert before is None
+    assert found[0] <= found[1] <= found[2]
+    assert 300.0 < found[1] < 900.0
+    assert late == (5000.0, 5000.0, 5000.0)
+
+
+@given(
+    st.lists(st.floats(0.0, 1e6), min_size=5, max_size=30),
+    st.floats(0.0, 1e6),
+    st.integers(1, 64),
+)
+def test_an_estimate_from_past_waits_is_ordered_and_finite(waits, waited, devices):
+    lessons = Calibration()
+    for number in range(len(waits)):
+        lessons.keep(number, PastEstimate(quantiles=(1.0, 2.0, 3.0), wait=0.0, made=0.0))
+    for number, wait in enumerate(sorted(waits)):
+        lessons.close(number, now=wait)
+
+    found = lessons.from_waits(now=2e6, waited=waited, devices=devices)
+
+    assert found == tuple(sorted(found))
+    assert all(math.isfinite(seconds) and seconds >= 0.0 for seconds in found)
