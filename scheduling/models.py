@@ -19,7 +19,12 @@ from scheduling.clusters.models import (
     VcValues,
     VirtualCluster,
 )
-from scheduling.estimates.models import EstimateRecord, StartEstimate
+from scheduling.estimates.models import (
+    EstimateRecord,
+    FragmentationForecast,
+    MoveProposal,
+    StartEstimate,
+)
 from scheduling.jobs.models import (
     Job,
     JobDependency,
@@ -69,6 +74,7 @@ __all__ = [
     "Device",
     "EstimateRecord",
     "EvictionTally",
+    "FragmentationForecast",
     "GpuHourBudget",
     "IdleRule",
     "IdleSpell",
@@ -84,6 +90,7 @@ __all__ = [
     "LogRuleHit",
     "Member",
     "ModelProfile",
+    "MoveProposal",
     "Node",
     "NodeTenancy",
     "Notice",

@@ -132,6 +132,14 @@ def estimate_new_waits() -> None:
         requests.request_new_waits()
 
 
+@shared_task(name="scheduling.tasks.forecast_fragmentation")
+def forecast_fragmentation() -> None:
+    """Forecast the stranded devices of the next hours."""
+    from scheduling.estimates.services import fragmentation  # noqa: PLC0415  brings NumPy
+
+    fragmentation.store_forecast(config=_round_config(), now=database_now())
+
+
 def _feed_sweeps() -> None:
     try:
         sweeps.feed_sweeps()

@@ -225,10 +225,10 @@ def _sharing_families(viewer: Viewer, now: datetime) -> Iterator[Family]:
         ),
     )
     for name, kind, words, value in numbers:
-        yield Family(f"tessera_{name}", kind, words, (Sample(value),))
+        yield Family(f"tessera_{name}", kind, words, (ExpositionSample(value),))
     if found.loss_p95 is not None:
         words = "Loss of holders by guests in the newest reports, as a share of their pace."
-        sample = Sample(found.loss_p95, {"quantile": "0.95"})
+        sample = ExpositionSample(found.loss_p95, {"quantile": "0.95"})
         yield Family("tessera_holder_loss_ratio", "gauge", words, (sample,))
 
 
@@ -241,7 +241,9 @@ def _regret_families(viewer: Viewer, view: ClusterView, now: datetime) -> Iterat
         "gauge",
         "Mean completion under the policy in force above that under the best policy, in replays.",
         tuple(
-            Sample(regret.seconds, {**_labels(use), "policy": regret.policy, "best": regret.best})
+            ExpositionSample(
+                regret.seconds, {**_labels(use), "policy": regret.policy, "best": regret.best}
+            )
             for use, regret in rows
         ),
     )
@@ -250,7 +252,7 @@ def _regret_families(viewer: Viewer, view: ClusterView, now: datetime) -> Iterat
         "gauge",
         "Time since the replays from which the regret was computed.",
         tuple(
-            Sample(max(0.0, (now - regret.at).total_seconds()), _labels(use))
+            ExpositionSample(max(0.0, (now - regret.at).total_seconds()), _labels(use))
             for use, regret in rows
         ),
     )

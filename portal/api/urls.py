@@ -8,6 +8,7 @@ from rest_framework.routers import SimpleRouter
 from portal.api.advice import AdviceViewSet
 from portal.api.announcements import AnnouncementViewSet
 from portal.api.cluster import ClusterViewSet
+from portal.api.fragmentation import FragmentationViewSet
 from portal.api.history import AuditViewSet, TimelineViewSet, UsageViewSet
 from portal.api.imports import ImportViewSet
 from portal.api.jobs import JobViewSet
@@ -25,6 +26,7 @@ from portal.api.rules import (
 )
 from portal.api.saved import ArchiveViewSet, SavedViewSet, TemplateViewSet
 from portal.api.search import SearchViewSet
+from portal.api.shares import ShareViewSet
 from portal.api.storages import StorageViewSet
 from portal.api.sweeps import SweepViewSet
 from portal.api.tenants import JobLimitViewSet, TenantViewSet
@@ -62,6 +64,8 @@ RESOURCES: tuple[type[ApiViewSet], ...] = (
     TemplateViewSet,
     SavedViewSet,
     EstimateViewSet,
+    ShareViewSet,
+    FragmentationViewSet,
     WhatIfViewSet,
     AdviceViewSet,
     AuditViewSet,

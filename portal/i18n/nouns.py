@@ -43,6 +43,7 @@ def counted(number: int) -> tuple[str, ...]:
         npgettext("count", "run", "runs", number),
         npgettext("count", "running job", "running jobs", number),
         npgettext("count", "short run", "short runs", number),
+        npgettext("count", "simulated future", "simulated futures", number),
         npgettext("count", "start", "starts", number),
         npgettext("count", "step", "steps", number),
         npgettext("count", "tenant", "tenants", number),

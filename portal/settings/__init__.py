@@ -183,6 +183,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": timedelta(hours=1),
         "options": {"expires": 3600},
     },
+    "fragmentation": {
+        "task": "scheduling.tasks.forecast_fragmentation",
+        "schedule": timedelta(minutes=10),
+        "options": {"expires": 600},
+    },
     "quotas": {
         "task": "workers.tasks.look_at_quotas",
         "schedule": timedelta(minutes=1),

@@ -151,6 +151,8 @@ COMMANDS: Final = (
     ("sweeps", gettext_lazy("Sweeps")),
     ("job-templates", gettext_lazy("Job templates")),
     ("estimates", gettext_lazy("Accuracy of estimates")),
+    ("shares", gettext_lazy("Explain share")),
+    ("fragmentation", gettext_lazy("Fragmentation")),
     ("policies-what-if", gettext_lazy("What-if")),
     ("policies-advisor", gettext_lazy("Policy advisor")),
     ("notifications", gettext_lazy("Notifications")),

@@ -81,3 +81,63 @@ class EstimateRecord(models.Model):
 
     def __str__(self) -> str:
         return f"estimate of {self.job_id} in round {self.round_number}"
+
+
+class FragmentationForecast(models.Model):
+    """The newest forecast of stranded devices, in one row.
+
+    ``result`` is the document of ``core.forecast.fragmentation.FragmentationForecast``.
+    """
+
+    round_number = models.PositiveBigIntegerField()
+    made_at = models.DateTimeField()
+    result = models.JSONField(default=dict)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(id=1), name="fragmentation_forecast_is_one_row"),
+        ]
+
+    def __str__(self) -> str:
+        return f"forecast of stranded devices at round {self.round_number}"
+
+
+class MoveState(models.TextChoices):
+    """State of a proposal to move jobs."""
+
+    PROPOSED = "proposed"
+    CARRIED_OUT = "carried-out"
+    OUTDATED = "outdated"
+
+
+class MoveProposal(models.Model):
+    """A proposal to move running jobs so that a waiting job can start.
+
+    ``result`` is the document of ``core.forecast.moves.Proposal``. Only a proposal of state
+    ``proposed`` can be carried out, after it has been computed again.
+    """
+
+    round_number = models.PositiveBigIntegerField()
+    made_at = models.DateTimeField()
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="move_proposals")
+    state = models.CharField(
+        max_length=12, choices=MoveState, default=MoveState.PROPOSED, db_index=True
+    )
+    acted_at = models.DateTimeField(null=True)
+    by = models.CharField(max_length=200, blank=True, default="")
+    result = models.JSONField(default=dict)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(state__in=MoveState.values), name="move_proposal_state_is_known"
+            ),
+            models.UniqueConstraint(
+                fields=["job"],
+                condition=Q(state=MoveState.PROPOSED),
+                name="move_proposal_one_open_per_job",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"proposal to move jobs for job {self.job_id}"

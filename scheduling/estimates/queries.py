@@ -9,7 +9,7 @@ from scheduling.clusters.models.virtual_clusters import VirtualCluster
 from scheduling.core.forecast import is_open
 from scheduling.core.forecast.calibration import Basis, pinball
 from scheduling.core.messages import message, sentence
-from scheduling.estimates.models import EstimateRecord
+from scheduling.estimates.models import EstimateRecord, FragmentationForecast
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 from tessera.messages import Sentence
@@ -192,3 +192,72 @@ def _of_vc(name: str, records: list[tuple[Any, ...]]) -> EstimateAccuracy:
 
 def _at(ordered: Sequence[float], level: float) -> float:
     return ordered[min(int(level * len(ordered)), len(ordered) - 1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainFragmentationView:
+    """Stranded devices of one chain; each value is a list of [p10, p50, p90] by time.
+
+    Attributes:
+        devices: number of devices of the chain.
+        idle: idle devices.
+        by_size: gang size in devices, and stranded devices.
+        by_level: cell type, devices of a cell, and stranded devices.
+    """
+
+    chain: str
+    device_type: str
+    devices: int
+    idle: Sequence[Sequence[float]]
+    by_size: tuple[tuple[int, Sequence[Sequence[float]]], ...]
+    by_level: tuple[tuple[str, int, Sequence[Sequence[float]]], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FragmentationView:
+    """The newest stored forecast of stranded devices.
+
+    Attributes:
+        made_at: time of the forecast; None before the first one.
+        offsets: times in seconds after ``made_at``.
+        futures: number of simulated futures.
+    """
+
+    made_at: datetime | None
+    offsets: tuple[float, ...] = ()
+    futures: int = 0
+    chains: tuple[ChainFragmentationView, ...] = ()
+
+
+def fragmentation_view(viewer: Viewer) -> FragmentationView:
+    """Return the newest forecast of stranded devices; it contains no tenants and jobs.
+
+    Raises:
+        ForbiddenError: the viewer may not see the cluster.
+    """
+    viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-cluster-state"))
+    stored = FragmentationForecast.objects.first()
+    if stored is None:
+        return FragmentationView(made_at=None)
+    result = stored.result
+    return FragmentationView(
+        made_at=stored.made_at,
+        offsets=tuple(result["offsets"]),
+        futures=result["futures"],
+        chains=tuple(_chain_view(chain) for chain in result["chains"]),
+    )
+
+
+def _chain_view(chain: Mapping[str, Any]) -> ChainFragmentationView:
+    sizes = {int(size): bands for size, bands in chain["by_size"].items()}
+    return ChainFragmentationView(
+        chain=chain["chain"],
+        device_type=chain["leaf_type"],
+        devices=chain["devices"],
+        idle=chain["idle"],
+        by_size=tuple((size, sizes[size]) for size in sorted(sizes)),
+        by_level=tuple(
+            (name, devices, bands)
+            for (name, devices), bands in zip(chain["levels"], chain["by_level"], strict=True)
+        ),
+    )

@@ -113,7 +113,7 @@ def try_futures(
     """
     jobs = [job.id for job in snapshot.queued] + [job.id for job in snapshot.holding]
     targets = set(wanted) if wanted is not None else {job.id for job in snapshot.queued}
-    drawn = _drawn(jobs, times, pasts, futures, seed)
+    drawn = remaining_draws(jobs, times, pasts, futures, seed)
     waits: dict[int, list[float]] = {job_id: [] for job_id in targets}
     guests = rules_of(snapshot)
     tried = 0
@@ -158,14 +158,22 @@ def _walk(world: SimulatedCluster, targets: set[int], go_on: Callable[[], bool])
         world.advance(due)
 
 
-def _drawn(
+def remaining_draws(
     jobs: list[int],
     times: RunTimes,
     pasts: Mapping[int, Past],
     futures: int,
     seed: int,
 ) -> Callable[[int], "np.ndarray[tuple[int], np.dtype[np.float64]]"]:
-    """Draw the remaining run times by job, one for each future, at the first use."""
+    """Draw the remaining run times by job, one for each future, at the first use.
+
+    Args:
+        jobs: live jobs that are certainly needed; other jobs may be requested, too.
+        times: run times of jobs.
+        pasts: observed facts of the live jobs.
+        futures: number of futures.
+        seed: seed of the random draws; equal seeds draw equal futures.
+    """
     known: dict[int, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
     drift = np.exp(DRIFT * _normal_quantiles(futures, seed))
 

@@ -126,6 +126,7 @@ LOOKUPS: Final[Mapping[str, Template]] = {
     "witness": fixed("%(witness)s."),
     "the-nodes": fixed("the nodes"),
     "the-promise": fixed("the audits of the sharing promise"),
+    "the-cluster-state": fixed("the state of the cluster"),
     "the-shares": fixed("the explained shares"),
     "the-rounds": fixed("the rounds"),
     "no-such-cluster": fixed("Virtual cluster not found."),

@@ -233,6 +233,15 @@ class SimulatedCluster:
             self._clock.add(result.wake, EventKind.WAKE)
         return result
 
+    def order_out(self, job_id: int, *, lost: float = 0.0) -> None:
+        """Preempt a job with devices now; it leaves after the grace period and is queued again.
+
+        Args:
+            job_id: the job.
+            lost: seconds of work at the requested size that it repeats.
+        """
+        self._jobs.order_out(job_id, lost)
+
     def _apply(self, result: RoundResult) -> None:
         if self._guests is None:
             self._jobs.apply(result)

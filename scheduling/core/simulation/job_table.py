@@ -277,6 +277,19 @@ class JobTable:
         self.leave(job_id)
         self._await_gate(self.waiting[job_id])
 
+    def order_out(self, job_id: int, lost: float) -> None:
+        """Notify a job to leave, and discard work that it does not save.
+
+        Args:
+            job_id: a job with devices.
+            lost: seconds of work at the requested size that its next start repeats.
+        """
+        self._notify(job_id)
+        progress = self._progress[job_id]
+        progress.left += lost
+        progress.done -= lost
+        self.record.lost[job_id] += lost
+
     def amend(self, job_id: int, job: QueuedJob | None) -> None:
         """Replace a job that waits for its first start, or withdraw it (None)."""
         before = self.waiting.get(job_id)

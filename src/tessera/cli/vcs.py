@@ -22,7 +22,7 @@ def register(parent: typer.Typer) -> None:
 
 @app.callback()
 def group() -> None:
-    """List virtual clusters, and set their minimum isolation level."""
+    """List virtual clusters, explain shares, and set their minimum isolation level."""
 
 
 @app.command("list")
@@ -68,6 +68,44 @@ def set_least_isolation(
         vc_id = _id_of(client, name) if name else None
         body = client.set_least_isolation(level, virtual_cluster_id=vc_id)
     out().print(f"{escape(name) or 'cluster'}: {body['least_isolation']}")
+
+
+@app.command("share")
+def explain_share(
+    context: typer.Context,
+    span: Annotated[str, typer.Option(help="now, 1h, 1d or 7d.")] = "now",
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Explain how many devices your virtual clusters borrow, and what limits them.
+
+    FAIR is the fair share of the tenant among the devices that all tenants borrow or leave idle.
+    """
+    session: Session = context.obj
+    with session.client() as client:
+        body = client.get("shares/", span=span)
+    if as_json:
+        print_json(body)
+        return
+    fair = {tenant["name"]: tenant["fair"] for tenant in body["tenants"]}
+    print_table(
+        ("NAME", "TENANT", "GUARANTEED", "USED", "LENT", "BORROWED", "FAIR", "WAITING", "LIMIT"),
+        (
+            (
+                escape(vc["name"]),
+                escape(vc["tenant"]),
+                *(f"{vc[name]:g}" for name in ("guaranteed", "used", "lent", "borrowed")),
+                f"{fair[vc['tenant']]:g}",
+                f"{sum(vc['waiting'].values()):g}",
+                vc["limit"] or "",
+            )
+            for vc in body["virtual_clusters"]
+        ),
+        empty="No shares to explain in this span.",
+    )
+    failed = [check["name"] for check in body["checks"] if not check["holds"]]
+    if failed:
+        out().print(f"Sums that do not agree: {', '.join(failed)}")
 
 
 def _id_of(client: Client, name: str) -> int:
