@@ -122,7 +122,7 @@ def case(seed: int) -> Case:
     world.advance(WARM_UP)
     world.decide()
     live = world.snapshot()
-    ids = [job.id for job in (*live.queued, *live.holding)]
+    ids = [job.id for job in live.queued] + [job.id for job in live.holding]
     ran = {job_id: world.ran(job_id) for job_id in ids}
     later = tuple(job for job in jobs if job.submitted >= WARM_UP)
     return Case(

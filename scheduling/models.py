@@ -22,7 +22,6 @@ from scheduling.clusters.models import (
 from scheduling.estimates.models import (
     EstimateRecord,
     FragmentationForecast,
-    MoveProposal,
     StartEstimate,
 )
 from scheduling.jobs.models import (
@@ -90,7 +89,6 @@ __all__ = [
     "LogRuleHit",
     "Member",
     "ModelProfile",
-    "MoveProposal",
     "Node",
     "NodeTenancy",
     "Notice",

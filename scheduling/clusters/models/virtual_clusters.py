@@ -134,14 +134,12 @@ class ClusterRules(models.Model):
     ``least_isolation`` is the minimum isolation level of nodes that take jobs; a virtual cluster
     may require a higher level. ``condition_actions`` has the actions for conditions of GPUs that
     differ from the defaults, by code (``tessera.hardware``). If ``sharing`` is false, no device
-    takes guests, whatever jobs and virtual clusters allow. ``moves`` lets the scheduler carry
-    out its proposals to move jobs.
+    takes guests, whatever jobs and virtual clusters allow.
     """
 
     least_isolation = models.CharField(max_length=16, default=NONE)
     condition_actions = models.JSONField(default=dict, blank=True)
     sharing = models.BooleanField(default=False)
-    moves = models.BooleanField(default=False)
     version = models.PositiveIntegerField(default=1)
 
     class Meta:
