@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scheduling', '0011_gpu_facts_and_registry_logins'),
+        ("scheduling", "0012_fragmentation_forecast"),
     ]
 
     operations = [
