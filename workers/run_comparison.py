@@ -243,26 +243,14 @@ def _results(
 ) -> dict[str, MetricResult]:
     names = [one.name for one in known if goals.get(one.name) is not None]
     curves = metric_curves(viewer, job_id, Wanted(names=names, points=COARSE_POINTS))
-    best = {curve.name: _best(curve, goals[curve.name]) for curve in curves}
+    best = {
+        curve.name: curve.best(goal) for curve in curves if (goal := goals[curve.name]) is not None
+    }
     return {
         one.name: MetricResult(last=one.last, best=best.get(one.name))
         for one in known
         if one.name in goals
     }
-
-
-def _best(curve: MetricCurve, goal: Goal | None) -> float | None:
-    """Return the best value of the points that are in force."""
-    if goal is None:
-        return None
-    values = curve.column("low" if goal is Goal.MIN else "high")
-    counts = curve.column("count")
-    in_force = [
-        value
-        for value, count, is_lost in zip(values, counts, curve.is_superseded, strict=True)
-        if value is not None and count and not is_lost
-    ]
-    return goal.best(in_force) if in_force else None
 
 
 def common_curves(

@@ -11,7 +11,7 @@ from scheduling.notices.services import outbox, quotas
 from scheduling.notices.services.addresses import read_networks
 from tenants.clock import database_now
 from workers.outbound.delivering import Outbound, deliver
-from workers.services import device_use, disks
+from workers.services import device_use, disks, early_stops
 
 _ONE_PASS: Final = threading.Lock()
 """Time limit of one pass: receivers may be slow, and other tasks need the threads."""
@@ -40,6 +40,12 @@ def _notify() -> None:
 def look_at_idling() -> None:
     """Warn and stop jobs with idle devices, by their policies."""
     device_use.look_at_idling(now=database_now())
+
+
+@shared_task(name="workers.tasks.end_losing_runs")
+def end_losing_runs() -> None:
+    """End runs of sweeps early, by the rules of the sweeps."""
+    early_stops.end_losing_runs(now=database_now())
 
 
 @shared_task(name="workers.tasks.sum_up_use")

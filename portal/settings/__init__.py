@@ -173,6 +173,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": timedelta(minutes=1),
         "options": {"expires": 60},
     },
+    "early-stops": {
+        "task": "workers.tasks.end_losing_runs",
+        "schedule": timedelta(seconds=10),
+        "options": {"expires": 10},
+    },
     "use-of-devices": {
         "task": "workers.tasks.sum_up_use",
         "schedule": timedelta(minutes=1),

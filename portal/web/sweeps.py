@@ -1,11 +1,11 @@
 """Sweeps: preview, display and stop of the jobs for all points of a grid."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from django.contrib import messages
-from django.http import HttpResponse, HttpResponseRedirect
+from django.http import HttpResponse, HttpResponseRedirect, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -15,6 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from portal.addresses import job_url
 from portal.api.documents import read_document, round_config, submit_context_for
+from portal.api.sweeps import sweep_options
 from portal.web.components import words
 from portal.web.components.states import job_state
 from portal.web.components.stats import Stat
@@ -25,16 +26,21 @@ from portal.web.submit_check import Fault
 from portal.web.submit_panel import Panel, panel_of_draft, panel_of_faults
 from portal.web.viewing import PageRequest, page
 from scheduling.compat.result import ImportRefusedError
-from scheduling.core.sweeps import MOST_JOBS, Grid, GridError, read_grid
+from scheduling.core.early_stopping import StopRule
+from scheduling.core.objectives import Goal, Objective
+from scheduling.core.sweeps import MOST_JOBS, Grid, GridError, SweepOptions, read_grid
 from scheduling.jobs.models import Sweep
 from scheduling.jobs.services.idempotency import IdempotencyConflictError
 from scheduling.jobs.services.saved import template_for
 from scheduling.sweeps.queries import SweepDetail, sweep_detail, sweep_for, sweeps_of
 from scheduling.sweeps.services import plan_sweep, stop_sweep, submit_sweep
 from tenants.errors import DomainError, FieldError, InvalidError
+from workers.sweep_results import SweepResults, sweep_results
 
 MOST_LISTED: Final = 50
+MOST_COMPARED: Final = 4
 MOST_TEXT: Final = 100_000
+MOST_SHORT: Final = 100
 GRID: Final = "LR = 0.1, 0.01, 0.001\nSEED = 1, 2, 3\n"
 
 
@@ -45,14 +51,44 @@ class TypedSweep:
     document: Mapping[str, Any]
     grid: Grid
     max_parallel: int | None
+    options: SweepOptions
 
 
-def read_sweep(text: str, grid: str, most: str) -> TypedSweep:
-    """Read the three fields of the form.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepTexts:
+    """The fields of the form as typed."""
+
+    yaml: str
+    parameters: str
+    max_parallel: str = ""
+    samples: str = ""
+    seed: str = ""
+    metric: str = ""
+    goal: str = Goal.MIN
+    rule: str = ""
+    first_step: str = ""
+    reduction: str = ""
+
+    @classmethod
+    def of(cls, form: QueryDict) -> "SweepTexts":
+        """Read the posted fields, each to its greatest length."""
+        long = {"yaml", "parameters"}
+        names = [field.name for field in fields(cls)]
+        return cls(
+            **{
+                name: form.get(name, "")[: MOST_TEXT if name in long else MOST_SHORT]
+                for name in names
+            }
+        )
+
+
+def read_sweep(typed: SweepTexts) -> TypedSweep:
+    """Read the fields of the form.
 
     Raises:
         InvalidError: one of them is not valid.
     """
+    text, grid, most = typed.yaml, typed.parameters, typed.max_parallel
     try:
         document: Any = read_document(text.replace("\r\n", "\n"))
         wanted = read_grid(grid)
@@ -74,7 +110,39 @@ def read_sweep(text: str, grid: str, most: str) -> TypedSweep:
             value=most[:20],
             remedy="Use 1 or more, or leave it empty for no limit.",
         )
-    return TypedSweep(document=document, grid=wanted, max_parallel=int(most) if most else None)
+    return TypedSweep(
+        document=document,
+        grid=wanted,
+        max_parallel=int(most) if most else None,
+        options=_options(typed),
+    )
+
+
+def _options(typed: SweepTexts) -> SweepOptions:
+    metric = typed.metric.strip()
+    early = {
+        "rule": typed.rule,
+        "first_step": _number("first_step", typed.first_step or "1"),
+        "reduction": _number("reduction", typed.reduction or "3"),
+    }
+    return sweep_options(
+        samples=_number("samples", typed.samples) if typed.samples.strip() else None,
+        seed=_number("seed", typed.seed or "0"),
+        objective=(metric, typed.goal) if metric else None,
+        early=early if typed.rule else None,
+    )
+
+
+def _number(field: str, text: str) -> int:
+    text = text.strip()
+    if text.isascii() and text.isdecimal() and len(text) < 16:
+        return int(text)
+    raise InvalidError(
+        "This is not a valid number.",
+        field=field,
+        value=text,
+        remedy="Use a number without a sign.",
+    )
 
 
 def preview_sweep(request: PageRequest, typed: TypedSweep) -> Panel:
@@ -88,6 +156,7 @@ def preview_sweep(request: PageRequest, typed: TypedSweep) -> Panel:
         document=typed.document,
         grid=typed.grid,
         max_parallel=typed.max_parallel,
+        options=typed.options,
         submit_context=submit_context_for(request.viewer),
         config=round_config(),
         now=request.now,
@@ -124,14 +193,12 @@ def panel_of_errors(error: DomainError) -> Panel:
 def new_sweep(request: PageRequest) -> HttpResponseBase:
     """Show the form. A POST submits all jobs at once, or shows a preview or the errors."""
     if request.http.method != "POST":
-        return _form(request, text=_beginning(request), grid=GRID)
-    form = request.http.POST
-    text, grid = form.get("yaml", "")[:MOST_TEXT], form.get("parameters", "")[:MOST_TEXT]
-    most = form.get("max_parallel", "")[:20]
-    if form.get("change") == "check":
-        return _form(request, text=text, grid=grid, most=most, panel=_panel(request))
+        return _form(request, SweepTexts(yaml=_beginning(request), parameters=GRID))
+    typed = SweepTexts.of(request.http.POST)
+    if request.http.POST.get("change") == "check":
+        return _form(request, typed, panel=_panel(request))
     try:
-        made = _submit(request, read_sweep(text, grid, most))
+        made = _submit(request, read_sweep(typed))
     except IdempotencyConflictError as error:
         messages.error(
             request.http,
@@ -140,11 +207,9 @@ def new_sweep(request: PageRequest) -> HttpResponseBase:
                 "Nothing was submitted. Submit again to add another sweep."
             ),
         )
-        return _form(request, text=text, grid=grid, most=most, status=error.status)
+        return _form(request, typed, status=error.status)
     except DomainError as error:
-        return _form(
-            request, text=text, grid=grid, most=most, faults=error.errors or (), status=422
-        )
+        return _form(request, typed, faults=error.errors or (), status=422)
     messages.success(
         request.http,
         ngettext("%(count)s job queued.", "%(count)s jobs queued.", made.jobs)
@@ -175,13 +240,23 @@ def sweeps(request: PageRequest) -> HttpResponse:
 def sweep(request: PageRequest, pk: int) -> HttpResponse:
     """Show one sweep with the job of each point."""
     found = sweep_detail(request.viewer, pk)
+    results = sweep_results(found, now=request.now)
+    best = results.best
+    ranked = [run.job.id for run in results.runs if run.best is not None]
     context = {
         "found": found,
         "sweep": found.sweep,
         "grid": _grid_in_words(found.sweep),
         "names": list(found.sweep.parameters),
-        "stats": _stats(found),
-        "jobs": [(job, job_url(job.id), list(job.point.items())) for job in found.jobs],
+        "stats": _stats(found, results),
+        "objective": results.options.objective,
+        "early_stop": results.options.early_stop,
+        "runs": [
+            (run, job_url(run.job.id), list(run.job.point.items()), _value(run.best))
+            for run in results.runs
+        ],
+        "best": best,
+        "compared": ",".join(map(str, ranked[:MOST_COMPARED])) if len(ranked) > 1 else "",
         "query": f"sweep={found.sweep.label}",
         "can_stop": found.live
         and request.viewer.can_stop(found.sweep.tenant_id, found.sweep.owner_id),
@@ -209,6 +284,7 @@ def _submit(request: PageRequest, typed: TypedSweep) -> Sweep:
         document=typed.document,
         grid=typed.grid,
         max_parallel=typed.max_parallel,
+        options=typed.options,
         submit_context=submit_context_for(request.viewer),
         now=request.now,
         idempotency_key=f"sweep:{once}" if once else "",
@@ -218,18 +294,20 @@ def _submit(request: PageRequest, typed: TypedSweep) -> Sweep:
 
 def _form(
     request: PageRequest,
+    typed: SweepTexts,
     *,
-    text: str,
-    grid: str,
-    most: str = "",
     panel: Panel | None = None,
     faults: tuple[FieldError, ...] = (),
     status: int = 200,
 ) -> HttpResponse:
     context = {
-        "text": text,
-        "grid": grid,
-        "max_parallel": most,
+        "typed": typed,
+        "goals": [(Goal.MIN, gettext("less is better")), (Goal.MAX, gettext("more is better"))],
+        "rules": [
+            ("", gettext("none")),
+            (StopRule.MEDIAN, gettext("median rule")),
+            (StopRule.ASHA, gettext("successive halving (ASHA)")),
+        ],
         "faults": faults[:20],
         "panel": panel,
         "most": MOST_JOBS,
@@ -238,10 +316,8 @@ def _form(
 
 
 def _panel(request: PageRequest) -> Panel:
-    form = request.http.POST
-    text, grid = form.get("yaml", "")[:MOST_TEXT], form.get("parameters", "")[:MOST_TEXT]
     try:
-        typed = read_sweep(text, grid, form.get("max_parallel", "")[:20])
+        typed = read_sweep(SweepTexts.of(request.http.POST))
         return preview_sweep(request, typed)
     except DomainError as error:
         return panel_of_errors(error)
@@ -258,13 +334,34 @@ def _grid_in_words(row: Sweep) -> str:
     return ", ".join(f"{name} ({len(values)})" for name, values in row.parameters.items())
 
 
-def _stats(found: SweepDetail) -> tuple[Stat, ...]:
+def _value(value: float | None) -> str:
+    return words.DASH if value is None else f"{value:.4g}"
+
+
+def _best_tile(results: SweepResults, objective: Objective) -> Stat:
+    best = results.best
+    return Stat(
+        label=gettext("Best %(metric)s") % {"metric": objective.metric},
+        value=_value(best.best if best else None),
+        context=gettext("%(job)s, step %(step)s")
+        % {"job": best.job.name, "step": words.count(best.step or 0)}
+        if best
+        else gettext("no value yet"),
+        url=job_url(best.job.id) if best else "",
+    )
+
+
+def _stats(found: SweepDetail, results: SweepResults) -> tuple[Stat, ...]:
     held = sum(job.held for job in found.jobs)
     waiting = found.states.get("queued", 0) - held
     ended = {state: found.states.get(state, 0) for state in ("succeeded", "failed", "stopped")}
     running = found.live - waiting - held
     most = found.sweep.max_parallel
+    objective = results.options.objective
+    early = sum(run.ended_early for run in results.runs)
+    hours = sum(run.hours for run in results.runs)
     return (
+        *((_best_tile(results, objective),) if objective else ()),
         Stat(
             label=gettext("Jobs"),
             value=words.count(found.sweep.jobs),
@@ -285,7 +382,14 @@ def _stats(found: SweepDetail) -> tuple[Stat, ...]:
             if held
             else "",
         ),
-        Stat(label=gettext("Succeeded"), value=words.count(ended["succeeded"])),
+        Stat(
+            label=gettext("Succeeded"),
+            value=words.count(ended["succeeded"]),
+            context=gettext("%(early)s ended early") % {"early": words.count(early)}
+            if results.options.early_stop
+            else "",
+        ),
+        Stat(label=gettext("Device-hours"), value=words.gpu_hours(hours)),
         Stat(
             label=gettext("Failed"),
             value=words.count(ended["failed"]),

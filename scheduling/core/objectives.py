@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -14,6 +15,9 @@ _SCORES: Final = frozenset(("bleu", "rouge", "reward", "return", "score", "mrr",
 _OVERLAPS: Final = frozenset(("iou", "miou", "dice", "psnr", "ssim"))
 _MORE_IS_BETTER: Final = _QUALITIES | _SCORES | _OVERLAPS
 _F_SCORES: Final = re.compile(r"(?:^|[^a-z])f[0-9](?:$|[^0-9a-z])")
+
+
+LONGEST_METRIC: Final = 100
 
 
 class Goal(StrEnum):
@@ -29,6 +33,14 @@ class Goal(StrEnum):
     def best(self, values: Sequence[float]) -> float:
         """Return the best of some finite values."""
         return min(values) if self is Goal.MIN else max(values)
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """The metric by which the runs of a sweep are ranked."""
+
+    metric: str
+    goal: Goal
 
 
 def usual_goal(metric: str) -> Goal | None:

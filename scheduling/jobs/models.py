@@ -382,7 +382,8 @@ class Sweep(models.Model):
 
     The job IDs are between ``first_job`` and ``last_job``; the jobs have the label ``sweep`` with
     the value ``label``. With ``max_parallel``, further jobs are held until earlier ones end.
-    ``is_open`` is true while jobs are held.
+    ``is_open`` is true while jobs are held. ``options`` has the search, the objective and the
+    early stops (``core.sweeps.options_to_json``). ``is_watched`` is true while jobs can end early.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="sweeps")
@@ -400,6 +401,8 @@ class Sweep(models.Model):
     first_job = models.BigIntegerField()
     last_job = models.BigIntegerField()
     is_open = models.BooleanField(default=False)
+    options = models.JSONField(default=dict)
+    is_watched = models.BooleanField(default=False)
     created_at = models.DateTimeField()
 
     objects = TenantManager("tenant_id")
@@ -408,6 +411,9 @@ class Sweep(models.Model):
         ordering = ["-id"]
         indexes = [
             models.Index(fields=["is_open"], condition=Q(is_open=True), name="sweep_open"),
+            models.Index(
+                fields=["is_watched"], condition=Q(is_watched=True), name="sweep_watched"
+            ),
         ]
 
     def __str__(self) -> str:

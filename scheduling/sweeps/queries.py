@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 
 from scheduling.core.lifecycle import LIVE
 from scheduling.core.messages import sentence
-from scheduling.core.sweeps import LABEL, points
+from scheduling.core.sweeps import LABEL
 from scheduling.jobs.models import Job, JobQuerySet, Sweep
 from scheduling.jobs.queries.jobs import shown_state
 from tenants.errors import NotFoundError
@@ -77,14 +77,13 @@ def sweep_detail(viewer: Viewer, pk: int) -> SweepDetail:
     sweep = sweep_for(viewer, pk)
     names = tuple(sweep.parameters)
     rows = jobs_of(sweep).order_by("id").values_list("id", "name", "state", "held", "spec")
-    known = {tuple(point.items()): point for point in points(sweep.parameters)}
     jobs = tuple(
         SweepJob(
             id=job_id,
             name=name,
             state=state,
             held=held and state == "queued",
-            point=known.get(_point(spec, names), {}),
+            point=_point(spec, names),
         )
         for job_id, name, state, held, spec in rows
     )
@@ -102,7 +101,8 @@ def jobs_of(sweep: Sweep) -> JobQuerySet:
     return rows.filter(tenant_id=sweep.tenant_id, owner_id=sweep.owner_id, **label)
 
 
-def _point(spec: Mapping[str, Any], names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+def _point(spec: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, str]:
+    """Return the values of a job's point; empty if its environment lacks one of them."""
     first: Mapping[str, Any] = next(iter(spec["roles"].values()), {})
     env = first.get("env") or {}
-    return tuple((name, str(env.get(name, ""))) for name in names)
+    return {name: str(env[name]) for name in names} if all(name in env for name in names) else {}

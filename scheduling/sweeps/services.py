@@ -13,7 +13,16 @@ from django.db.models import QuerySet
 from scheduling.common.on_commit import request_round_on_commit
 from scheduling.core.lifecycle import HOLDING, JobEventKind, JobState
 from scheduling.core.messages import sentence
-from scheduling.core.sweeps import LABEL, Grid, GridError, documents, label_of
+from scheduling.core.sweeps import (
+    LABEL,
+    Grid,
+    GridError,
+    SweepOptions,
+    check_options,
+    documents,
+    label_of,
+    options_to_json,
+)
 from scheduling.estimates.services.submit_plans import JobPlan, plan_job
 from scheduling.jobs.models import Job, JobSecret, Sweep
 from scheduling.jobs.queries.submit_context import SubmitContext
@@ -36,6 +45,7 @@ from tenants.roles import Permission
 from tenants.viewers import Viewer
 
 MOST_PASSES: Final = 4
+USUAL: Final = SweepOptions()
 _MAY_BE_ASKED: Final = sorted(state.value for state in HOLDING - {JobState.STOPPING})
 
 
@@ -47,9 +57,10 @@ def submit_sweep(
     max_parallel: int | None,
     submit_context: SubmitContext,
     now: datetime,
+    options: SweepOptions = USUAL,
     idempotency_key: str = "",
 ) -> tuple[Sweep, bool]:
-    """Submit a job for each point of a grid, all or none.
+    """Submit a job for each point of a grid or of a random search, all or none.
 
     A key that was used before returns the sweep of that submit, and nothing is submitted.
 
@@ -57,18 +68,21 @@ def submit_sweep(
         The sweep, and whether it is new.
 
     Raises:
-        InvalidError: the grid is not valid.
+        InvalidError: the grid or an option is not valid.
         InvalidJobError: the jobs cannot be accepted; nothing has been stored.
         IdempotencyConflictError: the key was used for another request.
     """
-    sent = {"job": document, "parameters": _points(grid), "max_parallel": max_parallel}
+    stored = options_to_json(options)
+    sent = {"job": document, "parameters": _points(grid), "max_parallel": max_parallel, **stored}
     key = read_key(idempotency_key, sent)
     name = str(document.get("name", ""))[:63]
-    wanted = (name, _points(grid), max_parallel)
+    wanted = (name, _points(grid), max_parallel, stored)
     if (earlier := _of_key(viewer, key, wanted)) is not None:
         return earlier, False
     label = label_of(name, secrets.token_hex(3))
-    wanted_jobs = _documents(document, grid, label=label, max_parallel=max_parallel)
+    wanted_jobs = _documents(
+        document, grid, label=label, max_parallel=max_parallel, options=options
+    )
     submissions = [Submission(document=each) for each in wanted_jobs]
     try:
         with transaction.atomic():
@@ -80,7 +94,7 @@ def submit_sweep(
                 key=key,
             )
             keep = partial(keep_sweep, viewer=viewer, jobs=jobs, name=name, label=label)
-            sweep = keep(grid=grid, max_parallel=max_parallel, now=now)
+            sweep = keep(grid=grid, max_parallel=max_parallel, now=now, options=options)
     except IntegrityError:
         if (earlier := _of_key(viewer, key, wanted)) is None:
             refuse_used_key(viewer, key)
@@ -113,6 +127,7 @@ def plan_sweep(
     submit_context: SubmitContext,
     config: RoundConfig,
     now: datetime,
+    options: SweepOptions = USUAL,
 ) -> SweepPlan:
     """Plan all jobs of a sweep that can start now; nothing is stored.
 
@@ -121,7 +136,7 @@ def plan_sweep(
         InvalidJobError: the jobs cannot be accepted.
         ForbiddenError: the viewer may not submit them.
     """
-    wanted = _documents(document, grid, label=LABEL, max_parallel=max_parallel)
+    wanted = _documents(document, grid, label=LABEL, max_parallel=max_parallel, options=options)
     draft = check_draft(document=wanted[0], viewer=viewer, submit_context=submit_context)
     plan = plan_job(
         document=wanted[0],
@@ -135,7 +150,12 @@ def plan_sweep(
 
 
 def _documents(
-    document: Mapping[str, Any], grid: Grid, *, label: str, max_parallel: int | None
+    document: Mapping[str, Any],
+    grid: Grid,
+    *,
+    label: str,
+    max_parallel: int | None,
+    options: SweepOptions,
 ) -> list[dict[str, Any]]:
     """Build a job document for each point; those after the first ``max_parallel`` are held."""
     if max_parallel is not None and max_parallel < 1:
@@ -154,7 +174,8 @@ def _documents(
             remedy=sentence("remove-limit-or-held"),
         )
     try:
-        return documents(document, grid, label=label, max_parallel=max_parallel)
+        check_options(options)
+        return documents(document, grid, label=label, max_parallel=max_parallel, options=options)
     except GridError as error:
         raise InvalidError(
             str(error), field="parameters", value=dict(grid), remedy=error.remedy
@@ -166,7 +187,9 @@ def _points(grid: Grid) -> dict[str, list[str]]:
 
 
 def _of_key(
-    viewer: Viewer, key: Key, wanted: tuple[str, dict[str, list[str]], int | None]
+    viewer: Viewer,
+    key: Key,
+    wanted: tuple[str, dict[str, list[str]], int | None, dict[str, Any]],
 ) -> Sweep | None:
     """Return the viewer's sweep whose first job has this idempotency key, or None."""
     for first in jobs_of_key(viewer, key):
@@ -174,7 +197,7 @@ def _of_key(
         found = sweeps.filter(owner_id=viewer.user_id, first_job=first.pk).first()
         if found is None:
             continue
-        told = (found.name, found.parameters, found.max_parallel)
+        told = (found.name, found.parameters, found.max_parallel, found.options)
         if not key.is_for(first, otherwise=told == wanted):
             raise used_key(
                 key,
@@ -195,8 +218,9 @@ def keep_sweep(
     grid: Grid,
     max_parallel: int | None,
     now: datetime,
+    options: SweepOptions = USUAL,
 ) -> Sweep:
-    """Store submitted jobs, one for each point of ``grid``, as a sweep.
+    """Store submitted jobs, one for each point, as a sweep.
 
     Args:
         viewer: the submitter.
@@ -206,6 +230,7 @@ def keep_sweep(
         grid: parameters and their values.
         max_parallel: maximum number of jobs that run at a time; None means no limit.
         now: time of the submit.
+        options: choice of the points, objective and early stops.
     """
     sweep = Sweep.objects.create(
         tenant_id=jobs[0].tenant_id,
@@ -219,6 +244,8 @@ def keep_sweep(
         first_job=jobs[0].pk,
         last_job=jobs[-1].pk,
         is_open=max_parallel is not None and len(jobs) > max_parallel,
+        options=options_to_json(options),
+        is_watched=options.early_stop is not None,
         created_at=now,
     )
     record(

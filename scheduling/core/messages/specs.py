@@ -315,6 +315,27 @@ SPECS: Final[Mapping[str, Template]] = {
     "sweep-too-large": fixed("A sweep has at most %(most)s jobs."),
     "not-variable": fixed("%(name)s is not a valid name of a variable."),
     "use-variable-name": fixed("Use letters, digits and underscores; begin with a letter."),
+    "range-in-grid": fixed("%(name)s is a range, and this sweep is not a random search."),
+    "give-samples-or-values": fixed("Give values, or the number of points of a random search."),
+    "not-range": fixed("%(name)s is not a valid range."),
+    "give-range": fixed(
+        "Use uniform(0, 1), loguniform(1e-4, 1e-1) or integer(1, 8), the smaller number first."
+    ),
+    "too-few-points": fixed("The parameters have only about %(count)s different points."),
+    "give-less-samples": fixed("Use fewer points or more values."),
+    "not-sample-count": fixed("This is not a valid number of points."),
+    "give-samples": fixed("Use 1 to %(most)s, or leave it empty for all points of the grid."),
+    "early-stop-without-objective": fixed("An early stop needs an objective."),
+    "not-objective": fixed("This is not a valid name of a metric."),
+    "give-objective": fixed("Give a metric that the jobs report, and min or max."),
+    "ended-early-median": fixed(
+        "Ended early by the median rule: at step %(step)s its best %(metric)s is %(value)s, and "
+        "the median of the mean values of %(others)s other runs is %(bound)s."
+    ),
+    "ended-early-asha": fixed(
+        "Ended early by successive halving: at step %(step)s its best %(metric)s is %(value)s. "
+        "The best runs of %(runs)s have %(bound)s or better."
+    ),
     "sweep-values": fixed("%(name)s has no values, or a value occurs twice."),
     "give-values-once": fixed("Give each value once."),
     "sweep-parameter": fixed("%(name)s is not a parameter, or occurs twice."),
