@@ -52,7 +52,7 @@ def test_the_twin_has_all_times_of_the_newest_forecast(client: Client, stage: St
     # After the next round, 8 - 2, 8 - 4 and 8 devices are idle, less the job that starts.
     idle = chain["idle"][0][1]
     assert sizes[8][1] == idle - 8 * (idle >= 17)
-    assert [row["devices"] for row in chain["levels"]][0] == 1
+    assert chain["levels"][0]["devices"] == 1
     assert "language" not in str(body)
 
 
