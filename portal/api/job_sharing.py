@@ -153,7 +153,7 @@ class JobSharingActions(ApiViewSet):
         percent = slowdown_percent(job)
         minutes = [shared_minute_out(row) for row in sharing_minutes(job.pk, percent / 100)]
         if isinstance(request.accepted_renderer, CsvRenderer):
-            rows = ([_cell(row[name]) for name in HEAD] for row in minutes)
+            rows = ([_cell(value) for value in row.values()] for row in minutes)
             return csv_file(HEAD, rows, f"sharing-{job.pk}.csv")
         return Response({"job_id": job.pk, "slowdown_percent": percent, "minutes": minutes})
 

@@ -253,7 +253,7 @@ def _stats(result: Mapping[str, Any]) -> tuple[Stat, ...]:
 def _sum(result: Mapping[str, Any], verdict: str) -> int:
     changes = result["changes"]
     total: int = changes["others"][verdict]
-    return total + sum(row[verdict] for row in changes["virtual_clusters"])
+    return total + sum(int(row[verdict]) for row in changes["virtual_clusters"])
 
 
 def _line(one: Mapping[str, Any], result: Mapping[str, Any], place: int) -> dict[str, Any]:

@@ -374,7 +374,7 @@ def regrets_of(viewer: Viewer, *, since: datetime) -> dict[int, PolicyRegret]:
             advice=row.pk,
         )
         for vc_id, row in found.items()
-        if vc_id in clusters and row.result.get("regret")
+        if vc_id in clusters and row.finished_at is not None and row.result.get("regret")
     }
 
 

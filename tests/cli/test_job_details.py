@@ -28,7 +28,13 @@ def running(job: dict[str, Any]) -> dict[str, Any]:
         "isolation": "namespace", "network": "shared",
         "warnings": ["limits-not-enforced", "network-shared"],
     }  # fmt: skip
-    other = {**rank, "rank": 1, "isolation": "user", "network": "own", "warnings": []}
+    other: dict[str, object] = {
+        **rank,
+        "rank": 1,
+        "isolation": "user",
+        "network": "own",
+        "warnings": [],
+    }
     return {
         **job, "state": "running", "tenant": "vision", "started_at": "2026-07-01T10:00:00Z",
         "reason": None, "placement": [rank, other],
@@ -110,7 +116,7 @@ def test_compare_shows_results_and_fields_that_differ(
         "goodput": 3.0,
         "metrics": {"loss": {"last": 2, "best": 1}},
     }
-    other = {**run, "id": 9, "name": "b", "goodput": None, "metrics": {}}
+    other: dict[str, object] = {**run, "id": 9, "name": "b", "goodput": None, "metrics": {}}
     rows = [("--lr", ["0.1", None], True), ("roles.worker.devices", ["1", "1"], False)]
     body = {
         "jobs": [one, other],

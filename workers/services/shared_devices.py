@@ -124,20 +124,27 @@ def _warn_if_slowed(job_id: int, now: datetime) -> None:
 
 def _leases(node_id: int, indices: Sequence[int]) -> _Leases:
     rows = Lease.objects.filter(
-        device__node_id=node_id, device__index__in=indices, released_at=None
-    ).values_list(
-        "device_id", "device__index", "device__is_gpu", "device__device_type", "kind", "member_id",
-        "job_id", "taken_at", "attempt__uid", "member__role", "member__rank",
-    )  # fmt: skip
+        device__node_id=node_id,
+        device__index__in=indices,
+        released_at=None,
+        kind__in=(LeaseKind.GUEST, LeaseKind.USING),
+    ).select_related("device", "attempt", "member")
     holders: dict[int, _Holder] = {}
     guests: dict[tuple[int, str], int] = {}
-    for device_id, index, is_gpu, device_type, kind, member_id, job_id, taken_at, *run in rows:
-        run_id = make_run_id(*run)
-        if kind == LeaseKind.GUEST:
-            guests[index, run_id] = job_id
-        elif kind == LeaseKind.USING:
+    for lease in rows:
+        member, index = lease.member, lease.device.index
+        run_id = make_run_id(lease.attempt.uid, member.role, member.rank)
+        if lease.kind == LeaseKind.GUEST:
+            guests[index, run_id] = lease.job_id
+        elif lease.kind == LeaseKind.USING:
             holders[index] = _Holder(
-                device_id, member_id, run_id, job_id, is_gpu, device_type, taken_at
+                lease.device_id,
+                member.pk,
+                run_id,
+                lease.job_id,
+                lease.device.is_gpu,
+                lease.device.device_type,
+                lease.taken_at,
             )
     return _Leases(holders, guests)
 

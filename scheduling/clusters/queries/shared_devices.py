@@ -137,7 +137,7 @@ def guests_on_devices(
         rows = rows.filter(device__node_id=node_id)
     visible = viewer.tenant_ids(Permission.VIEW_JOBS)
     found: dict[int, list[GuestOnDevice]] = defaultdict(list)
-    rows = rows.order_by("device_id", "slot").values_list(
+    values = rows.order_by("device_id", "slot").values_list(
         "device_id", "slot", "mode", "job_id", "job__name", "job__tenant_id", "taken_at",
         "member__stop_asked_at", "beside_id", "device__shared__holder_id", "device__shared__at",
         "device__shared__open", "device__shared__guests",
@@ -156,9 +156,10 @@ def guests_on_devices(
         at,
         share,
         told,
-    ) in rows:
+    ) in values:
         is_fresh = holder == beside and at is not None and at > max(now - FRESH, taken)
-        state = next((one for one in told or () if one["job"] == job), {}) if is_fresh else {}
+        reported = (told or ()) if is_fresh else ()
+        state: Mapping[str, Any] = next((one for one in reported if one["job"] == job), {})
         limits = LIMITS[SharingMode(mode)]
         is_visible = visible is None or tenant in visible
         found[device].append(
@@ -214,7 +215,9 @@ def _losses(now: datetime) -> tuple[list[float], list[float]]:
             "holder_id", "loss", "holder__attempt__job__spec__sharing"
         )
     }
-    return sorted(loss for loss, _ in found.values()), [limit for _, limit in found.values()]
+    return sorted(loss for loss, _ in found.values() if loss is not None), [
+        limit for _, limit in found.values()
+    ]
 
 
 def _limit_of(sharing: Mapping[str, Any] | None) -> float:

@@ -16,6 +16,7 @@ from scheduling.jobs.models import Job, JobEvent
 from scheduling.jobs.queries.why import why
 from scheduling.maintenance.invariants import violations
 from scheduling.rounds.services import rounds
+from scheduling.rounds.services.guests import seats_now
 from scheduling.rounds.snapshot.reading import RoundConfig, take_snapshot
 from scheduling.runs.models import (
     Attempt,
@@ -469,7 +470,7 @@ def test_a_limit_that_is_not_valid_changes_nothing(guests, device):
 def test_a_change_between_snapshot_and_commit_prevents_the_start(change, monkeypatch):
     make_holder()
     job = make_job(**GUEST)
-    seats = rounds.seats_now
+    seats = seats_now
     asked = []
 
     def after_the_change(guests, device_ids):
@@ -520,8 +521,8 @@ def test_a_node_cannot_report_more_free_memory_than_a_device_has():
     guest = make_guest()
     size = lease_of(guest).device.memory_bytes
     read(guest, company(holder, memory_free=1 << 60))
-    needs = {"allowed": True, "memory": f"{(size >> 20) + 1}MiB"}
-    job = make_job(**{"class": "opportunistic", "sharing": needs})
+    needs: dict[str, Any] = {"allowed": True, "memory": f"{(size >> 20) + 1}MiB"}
+    job = make_job(**{**GUEST, "sharing": needs})
 
     run_round(LATER)
 

@@ -58,12 +58,12 @@ def answered(tmp_path, **changes):
 
 def with_sizes(monkeypatch):
     """Let every policy read the true work, so that shortest first has something to sort."""
-    from scheduling.what_if.services import advice
+    from scheduling.what_if.services import advice, replays
 
     def change(**given):
         return replays_change(**{**given, "size_aware": True})
 
-    replays_change = advice.Change
+    replays_change = replays.Change
     monkeypatch.setattr(advice, "Change", change)
 
 

@@ -250,6 +250,7 @@ def test_past_waits_replace_futures_only_after_enough_of_them():
     late = lessons.from_waits(now=2000.0, soonest=5000.0)
 
     assert before is None
+    assert found is not None
     assert found[0] <= found[1] <= found[2]
     assert 300.0 < found[1] < 900.0
     assert late == (5000.0, 5000.0, 5000.0)
@@ -269,5 +270,6 @@ def test_an_estimate_from_past_waits_is_ordered_and_finite(waits, waited, device
 
     found = lessons.from_waits(now=2e6, waited=waited, devices=devices)
 
+    assert found is not None
     assert found == tuple(sorted(found))
     assert all(math.isfinite(seconds) and seconds >= 0.0 for seconds in found)

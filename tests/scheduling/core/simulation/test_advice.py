@@ -22,6 +22,7 @@ def test_the_lowest_mean_is_recommended():
     found = advice_of(outcome(), [outcome("srtf", 80.0), outcome("drf", 70.0)])
 
     assert (found.verdict, found.place) == (Verdict.CHANGE, 1)
+    assert found.regret is not None
     assert (found.regret.best, found.regret.seconds) == ("drf", 30.0)
     assert found.regret.share == pytest.approx(30.0 / 70.0)
 
@@ -39,6 +40,7 @@ def test_a_policy_that_is_not_comparable_neither_wins_nor_counts_as_regret(worse
     found = advice_of(outcome(), [outcome("srtf", **{"mean": 50.0, **worse})])
 
     assert (found.verdict, found.place) == (Verdict.KEEP, None)
+    assert found.regret is not None
     assert (found.regret.best, found.regret.seconds) == ("fifo", 0.0)
 
 
@@ -52,6 +54,8 @@ def test_a_policy_that_harms_the_tail_is_not_recommended_but_is_regret(name):
 
     assert (alone.verdict, alone.place) == (Verdict.HARMS_TAIL, None)
     assert (both.verdict, both.place) == (Verdict.CHANGE, 1)
+    assert alone.regret is not None
+    assert both.regret is not None
     assert alone.regret.seconds == both.regret.seconds == 50.0
 
 

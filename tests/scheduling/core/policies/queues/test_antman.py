@@ -1,5 +1,7 @@
 """AntMan: quotas of guaranteed jobs, and turns of opportunistic ones."""
 
+from typing import Any
+
 from hypothesis import given
 
 from scheduling.core.jobspec import JobClass
@@ -9,7 +11,7 @@ from scheduling.core.round.decide import decide
 from tests.factories.rounds import VISION, cluster_snapshot, jobs_started_by, queued_job
 from tests.strategies.policy_views import NOW, make_job, make_view, views
 
-BORROWS = {"borrows": True}
+BORROWS: dict[str, Any] = {"borrows": True}
 
 
 def order_of(view: Snapshot, **args: object) -> tuple[int, ...]:
