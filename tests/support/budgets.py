@@ -25,6 +25,8 @@ BUDGETS = {
         "STARTS_SECONDS",
     ),
     "scheduling.estimates.services.explanations": ("SECONDS", "POLICY_SECONDS"),
+    "scheduling.estimates.services.fragmentation": ("POLICY_SECONDS",),
+    "scheduling.estimates.services.shares": ("SECONDS",),
 }
 GENEROUS = {
     ("scheduling.what_if.services.promises", "AUDIT_SECONDS"),
