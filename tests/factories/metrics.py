@@ -1,17 +1,20 @@
 """Rows that give every metric a value."""
 
+from datetime import timedelta
+
 from django.utils import timezone
 
 from scheduling.clusters.models import Device, VirtualCluster
 from scheduling.jobs.models import Job
 from scheduling.rounds.models import Round
 from scheduling.runs.models import EvictionTally
+from scheduling.what_if.models import WhatIf, WhatIfKind
 from tests.factories.cluster import make_job
 from workers.models import Heartbeat, NodeTelemetry
 
 
 def fill_every_metric() -> None:
-    """A job that waits, a round, an eviction, a host, a GPU."""
+    """A job that waits, a round, an eviction, a host, a GPU, advice."""
     now = timezone.now()
     job = make_job("alice")
     Job.objects.unscoped().filter(pk=job.pk).update(reason_code="held", reason_text="Held.")
@@ -38,3 +41,15 @@ def fill_every_metric() -> None:
         samples=1,
         temperature=[60.0] * (device.index + 1),
     )
+    for vc in VirtualCluster.objects.unscoped().all():
+        WhatIf.objects.create(
+            tenant_id=vc.tenant_id,
+            virtual_cluster=vc,
+            kind=WhatIfKind.ADVICE,
+            policy="fifo",
+            since=now - timedelta(days=1),
+            until=now,
+            asked_at=now,
+            finished_at=now,
+            result={"regret": {"best": "srtf", "seconds": 60.0, "share": 0.1}},
+        )

@@ -327,7 +327,7 @@ class Nvml:
         levels = {"PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}
         return levels[self.machine.word(one, other)]
 
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: "int | Instance") -> list[Any]:
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, handle: "int | Instance") -> list[Any]:
         return [
             SimpleNamespace(pid=pid, usedGpuMemory=None if used is None else used << 20)
             for pid, used in self._of(handle).processes

@@ -94,8 +94,15 @@ class NvmlReader(Reader):
         )
 
     def _note_processes(self, uuid: str, handle: Any) -> None:
-        running: List[Any] = self._ask([], self._nvml.nvmlDeviceGetComputeRunningProcesses, handle)
-        self._processes += [GpuProcess(uuid, one.pid, one.usedGpuMemory) for one in running]
+        # The function without a version raises another error with drivers before version 3.
+        for version in ("_v3", "_v2"):
+            function = getattr(self._nvml, f"nvmlDeviceGetComputeRunningProcesses{version}")
+            running: Optional[List[Any]] = self._ask(None, function, handle)
+            if running is not None:
+                self._processes += [
+                    GpuProcess(uuid, one.pid, one.usedGpuMemory) for one in running
+                ]
+                return
 
     def closeness(self, gpus: Sequence[Gpu]) -> Optional[List[Tuple[int, int]]]:
         """Return the groups by the common ancestor of each pair of GPUs."""

@@ -137,7 +137,7 @@ def test_the_regret_is_on_the_page_of_policies(client: Client, stage: Stage) -> 
     mine = read(client, "/policies/")
     other = read(sign_in(client, "bob"), "/policies/")
 
-    assert "Regret of fifo: 10 min (50" in mine
+    assert "Regret of fifo: 10 min (50" in mine.replace("\N{NO-BREAK SPACE}", " ")
     assert "Regret of" not in other
 
 

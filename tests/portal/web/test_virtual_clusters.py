@@ -330,7 +330,8 @@ def test_each_policy_reports_what_it_does_beside_the_choice(root: Client, stage:
 
     for page in (read(root, address(stage)), read(root, "/virtual-clusters/new/")):
         said = words_of(page)
-        assert f"Policy descriptions backfill {policy_summary('backfill')}" in said
+        assert f"Policy descriptions antman {policy_summary('antman')}" in said
+        assert f"backfill {policy_summary('backfill')}" in said
         assert f"philly {quotas}" in said
         assert said.count(first) == 2
     chosen = words_of(read(root, "/virtual-clusters/policy/?policy=philly", **HTMX))

@@ -54,7 +54,7 @@ def test_a_round_that_starts_something_is_kept_whole(run, tmp_path):
 
 # Fields of device sharing are left out where nobody shares.
 EMPTY_FIELDS = (
-    b',"grids":{},"hosts":[],"guests":[],"guest_needs":{}',
+    b',"grids":{},"given_sizes":{},"hosts":[],"guests":[],"guest_needs":{}',
     b',"guests":[],"guest_leaves":[],"promotions":[]',
 )
 
