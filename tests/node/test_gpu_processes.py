@@ -1,6 +1,7 @@
 """Processes on GPUs that belong to no run are conditions of their GPUs."""
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -156,3 +157,23 @@ def test_the_probe_reports_foreign_processes(
 
     uuid = CLOUD_T4.boards[2].uuid
     assert conditions == [Condition(hardware.FOREIGN_PROCESS, f"pid {stranger} sleep 5 GiB", uuid)]
+
+
+def test_a_run_without_a_readable_record_leaves_the_owners_unknown(
+    home: Path, stranger: int
+) -> None:
+    run = Store(str(home / protocol.ROOT_DIR)).run(make_spec().run_id)
+    Path(run.path).mkdir(parents=True)
+    run.record(protocol.RunStatus(run_id=run.run_id, phase=protocol.UNKNOWN))
+
+    assert foreign(home, GpuProcess("GPU-0", stranger)) == []
+
+
+def test_a_daemon_of_mps_of_the_node_itself_is_not_foreign(home: Path) -> None:
+    daemon = home / "nvidia-cuda-mps-server"
+    shutil.copy("/bin/sleep", daemon)
+    with subprocess.Popen([str(daemon), "600"], start_new_session=True) as child:
+        try:
+            assert foreign(home, GpuProcess("GPU-0", child.pid)) == []
+        finally:
+            child.kill()

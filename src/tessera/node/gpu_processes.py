@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from typing import Dict, List, Sequence, Set
+from typing import Dict, List, Optional, Sequence, Set
 
 from tessera import hardware, protocol
 from tessera.hardware import Condition
@@ -47,6 +47,8 @@ def foreign(
     if not old:
         return []
     mine = _of_runs(Store(root))
+    if mine is None:
+        return []
     strangers = {
         pid for pid, entry in old.items() if not _belongs(entry, mine) and not _is_service(pid)
     }
@@ -67,8 +69,11 @@ def _sees_all_processes() -> bool:
         return False
 
 
-def _of_runs(store: Store) -> Set[int]:
-    """Return the runners, main processes and members of control groups of all running runs."""
+def _of_runs(store: Store) -> Optional[Set[int]]:
+    """Return the runners, main processes and members of control groups of all running runs.
+
+    None if the record of a run cannot be read: its processes would look foreign.
+    """
     found: Set[int] = set()
     if not os.path.isdir(store.runs):
         return found  # the node has not had a session yet
@@ -77,6 +82,8 @@ def _of_runs(store: Store) -> Set[int]:
             status = run.recorded()
         except ProtocolError:
             continue
+        if status.phase == protocol.UNKNOWN:
+            return None
         if status.phase != protocol.EXITED:
             found |= _roots(status) | cgroups.members(run.run_id)
     return found
@@ -112,7 +119,7 @@ def _is_service(pid: int) -> bool:
         owner = os.stat(f"/proc/{pid}").st_uid
     except OSError:
         return False
-    return owner == 0 and _name(pid) in _SERVICES
+    return owner in (0, os.getuid()) and _name(pid) in _SERVICES
 
 
 def _name(pid: int) -> str:
