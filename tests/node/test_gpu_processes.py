@@ -177,3 +177,25 @@ def test_a_daemon_of_mps_of_the_node_itself_is_not_foreign(home: Path) -> None:
             assert foreign(home, GpuProcess("GPU-0", child.pid)) == []
         finally:
             child.kill()
+
+
+def test_a_running_job_without_a_control_group_leaves_the_owners_unknown(
+    home: Path, stranger: int
+) -> None:
+    run = Store(str(home / protocol.ROOT_DIR)).run(make_spec().run_id)
+    Path(run.path).mkdir(parents=True)
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as main:
+        run.record(
+            protocol.RunStatus(
+                run_id=run.run_id,
+                phase=protocol.RUNNING,
+                pid=main.pid,
+                pid_start=system.start_ticks(main.pid),
+            )
+        )
+        while_it_runs = foreign(home, GpuProcess("GPU-0", stranger))
+        main.kill()
+    after = foreign(home, GpuProcess("GPU-0", stranger))
+
+    assert while_it_runs == []
+    assert len(after) == 1

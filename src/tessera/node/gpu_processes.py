@@ -72,7 +72,8 @@ def _sees_all_processes() -> bool:
 def _of_runs(store: Store) -> Optional[Set[int]]:
     """Return the runners, main processes and members of control groups of all running runs.
 
-    None if the record of a run cannot be read: its processes would look foreign.
+    None if the record of a run cannot be read, or if a run has no control group: its processes,
+    or those that have left its session, would look foreign.
     """
     found: Set[int] = set()
     if not os.path.isdir(store.runs):
@@ -84,8 +85,12 @@ def _of_runs(store: Store) -> Optional[Set[int]]:
             continue
         if status.phase == protocol.UNKNOWN:
             return None
-        if status.phase != protocol.EXITED:
-            found |= _roots(status) | cgroups.members(run.run_id)
+        if status.phase == protocol.EXITED:
+            continue
+        roots, members = _roots(status), cgroups.members(run.run_id)
+        if roots and not members:
+            return None
+        found |= roots | members
     return found
 
 
