@@ -246,7 +246,7 @@ def sweep(request: PageRequest, pk: int) -> HttpResponse:
     context = {
         "found": found,
         "sweep": found.sweep,
-        "grid": _grid_in_words(found.sweep),
+        "grid": _points_in_words(found.sweep, results.options),
         "names": list(found.sweep.parameters),
         "stats": _stats(found, results),
         "objective": results.options.objective,
@@ -330,6 +330,15 @@ def _beginning(request: PageRequest) -> str:
     return sample_text("sweep", usual_cluster(request.viewer, submit_context_for(request.viewer)))
 
 
+def _points_in_words(row: Sweep, options: SweepOptions) -> str:
+    if options.samples is None:
+        return _grid_in_words(row)
+    return gettext("random search, seed %(seed)s: %(names)s") % {
+        "seed": options.seed,
+        "names": ", ".join(row.parameters),
+    }
+
+
 def _grid_in_words(row: Sweep) -> str:
     return ", ".join(f"{name} ({len(values)})" for name, values in row.parameters.items())
 
@@ -382,12 +391,11 @@ def _stats(found: SweepDetail, results: SweepResults) -> tuple[Stat, ...]:
             if held
             else "",
         ),
-        Stat(
-            label=gettext("Succeeded"),
-            value=words.count(ended["succeeded"]),
-            context=gettext("%(early)s ended early") % {"early": words.count(early)}
+        Stat(label=gettext("Succeeded"), value=words.count(ended["succeeded"])),
+        *(
+            (Stat(label=gettext("Ended early"), value=words.count(early)),)
             if results.options.early_stop
-            else "",
+            else ()
         ),
         Stat(label=gettext("Device-hours"), value=words.gpu_hours(hours)),
         Stat(
