@@ -10,8 +10,8 @@ from scheduling.core.sweeps import SweepOptions, options_from_json
 from scheduling.jobs.models import JobEvent
 from scheduling.sweeps.queries import SweepDetail, SweepJob
 from scheduling.usage.queries.device_hours import hours_of_jobs
+from workers.early_stops import EARLY_STOP
 from workers.metrics import MetricCurve, curves_of_jobs
-from workers.services.early_stops import EARLY_STOP
 
 POINTS: Final = 64
 

@@ -10,8 +10,9 @@ from django.utils.module_loading import import_string
 from scheduling.notices.services import outbox, quotas
 from scheduling.notices.services.addresses import read_networks
 from tenants.clock import database_now
+from workers import early_stops
 from workers.outbound.delivering import Outbound, deliver
-from workers.services import device_use, disks, early_stops
+from workers.services import device_use, disks
 
 _ONE_PASS: Final = threading.Lock()
 """Time limit of one pass: receivers may be slow, and other tasks need the threads."""

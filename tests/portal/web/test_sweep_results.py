@@ -12,7 +12,7 @@ from scheduling.jobs.models import Job, Sweep
 from tests.factories.metric_points import add_values, member_of_job
 from tests.factories.running import put_into, run_attempt
 from tests.support.cluster_pages import Stage, make_stage, read, sign_in, words_of
-from workers.services.early_stops import end_losing_runs
+from workers.early_stops import end_losing_runs
 
 pytestmark = pytest.mark.django_db
 YAML = """

@@ -19,7 +19,7 @@ from tenants.selectors import viewer_of
 from tests.factories.cluster import job_document, make_shared_cluster
 from tests.factories.metric_points import add_values, member_of_job
 from tests.factories.running import put_into, run_attempt
-from workers.services.early_stops import EARLY_STOP, end_losing_runs
+from workers.early_stops import EARLY_STOP, end_losing_runs
 from workers.sweep_results import sweep_results
 
 pytestmark = pytest.mark.django_db
