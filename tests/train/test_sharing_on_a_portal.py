@@ -20,6 +20,7 @@ from tests.support.whole_portal import ADMIN_PASSWORD, PASSWORD, WholePortal, wh
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(900)]
 
 EXAMPLES = PROJECT_ROOT / "examples" / "sharing"
+REST_DEVICES = 6
 WAIT_SECONDS = 120.0
 GRACE_SECONDS = 5.0
 SLACK_SECONDS = 5.0
@@ -121,8 +122,11 @@ def submit(client: Client, name: str) -> int:
     """Submit a job of the example; returns its ID."""
     path = EXAMPLES / f"{name}.yaml"
     document = yaml.safe_load(path.read_text())
-    spec = document if name == "rest" else with_upload(document, [str(path)], client)
-    return client.submit(spec).id
+    if name != "rest":
+        return client.submit(with_upload(document, [str(path)], client)).id
+    # All devices beside the holder, and no waiting job that would get those of the holder.
+    worker = {**document["roles"]["worker"], "instances": 1, "devices": REST_DEVICES}
+    return client.submit({**document, "gang": True, "roles": {"worker": worker}}).id
 
 
 def has_run_for_a_minute(portal: WholePortal, job_id: int) -> None:
