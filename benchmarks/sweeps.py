@@ -1,7 +1,7 @@
 """Early stops of a sweep: device time used, and how good the best run found is.
 
 ``python -m benchmarks.sweeps --record`` trains 64 random settings of ``examples/digits_numpy.py``
-(about two minutes) and writes ``results/sweep.json``. ``python -m benchmarks.sweeps`` replays this
+(about two minutes) and writes ``sweep_runs.json``. ``python -m benchmarks.sweeps`` replays this
 table with the rules of ``core.early_stopping``, on some devices, and prints JSON entries.
 """
 
@@ -29,7 +29,7 @@ STEPS: Final = 324
 CHECK_EVERY: Final = 4
 DEVICES: Final = (1, 8, 64)
 SEED: Final = 7
-TABLE: Final = Path(__file__).parent / "results" / "sweep.json"
+TABLE: Final = Path(__file__).parent / "sweep_runs.json"
 EXAMPLE: Final = Path(__file__).parent.parent / "examples" / "digits_numpy.py"
 GRID: Final[Mapping[str, Sequence[str]]] = {
     "RATE": ["loguniform(1e-4, 1)"],
