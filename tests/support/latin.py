@@ -17,6 +17,8 @@ READ_ATTRIBUTES: Final = (
 VERBATIM: Final = frozenset(("code", "kbd", "pre", "script", "style", "textarea", "datalist"))
 VOID: Final = frozenset(("input", "meta", "link", "br", "hr", "img"))
 PROPER: Final = frozenset(
+    ("val/loss", "val", "loss", "loguniform", "uniform", "integer", "ASHA")
+) | frozenset(
     [
         "Tessera",
         "API",
