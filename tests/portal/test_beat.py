@@ -113,7 +113,7 @@ def test_a_host_whose_clock_jumps_sends_neither_early_nor_late(
 
     truth[0] += timedelta(seconds=30)
 
-    assert set(first.work()) == {"round", "notices", "profiles"}
+    assert set(first.work()) == {"round", "notices", "profiles", "early-stops"}
 
 
 @pytest.mark.parametrize("ahead", [HOURS, -HOURS])
