@@ -58,7 +58,7 @@ def _timed(snapshot: ClusterSnapshot) -> tuple[float, RoundResult]:
 
 
 def shared(shapes: int, seats: int) -> ClusterSnapshot:
-    """Return a cluster whose devices are all in use, with guests of so many different requests."""
+    """Return a cluster without idle devices, with ``shapes`` different requests of guests."""
     chance = random.Random(shapes)
     empty = _cluster()
     asked = [

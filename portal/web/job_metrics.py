@@ -12,6 +12,7 @@ from django.views.decorators.http import require_safe
 
 from portal.api.job_metrics import metrics_csv, wanted_from
 from portal.api.queries import Query
+from portal.i18n import gettext_lazy
 from portal.web.components import words
 from portal.web.job_context import marks_of
 from portal.web.viewing import PageRequest, page
@@ -21,6 +22,11 @@ from workers.metrics import Axis, MetricCurve, MetricSummary, Wanted, metric_cur
 MOST_SHOWN, MOST_LANES = 4, 3
 """Metrics that are shown at first, and their lanes."""
 POINTS: Final = 1000
+AXES: Final = (
+    (Axis.STEP, gettext_lazy("Step")),
+    (Axis.TIME, gettext_lazy("Time")),
+    (Axis.EPOCH, gettext_lazy("Epoch")),
+)
 MOST_CHECKPOINTS: Final = 100
 LANE_GAP: Final = 0.08
 _PARAMETERS: Final = ("name", "x", "points", "since", "until", "ranks", "format")
@@ -54,6 +60,7 @@ def metrics_context(
     shown = shown_at_first([one.name for one in found])
     context: dict[str, Any] = {"metrics": found, "metrics_shown": shown}
     if found:
+        context["metrics_axes"] = AXES
         curves = metric_curves(request.viewer, job_id, Wanted(names=shown, points=POINTS))
         names = [one.name for one in found]
         context["metrics_figure"] = metrics_figure(curves, life, axis=Axis.STEP, names=names)

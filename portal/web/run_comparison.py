@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from django.http import HttpResponse, JsonResponse
 from django.urls import reverse
@@ -13,6 +14,7 @@ from portal.addresses import job_url
 from portal.api.history import csv_file
 from portal.api.job_metrics import CSV_HEAD, bound_from, csv_rows
 from portal.api.queries import Query
+from portal.i18n import gettext_lazy
 from portal.web.components import words
 from portal.web.job_metrics import POINTS, lines_of_curve
 from portal.web.viewing import PageRequest, page
@@ -29,6 +31,12 @@ from workers.run_comparison import (
 )
 
 DASHES: Final = ("solid", "solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "dash")
+AXES: Final = (
+    (CommonAxis.STEP, gettext_lazy("Step")),
+    (CommonAxis.HOURS, gettext_lazy("Time")),
+    (CommonAxis.DEVICE_HOURS, gettext_lazy("Device-hours")),
+    (CommonAxis.EPOCH, gettext_lazy("Epoch")),
+)
 _PARAMETERS: Final = ("jobs", "name", "x", "points", "since", "until", "format", "add", "fields")
 
 
@@ -73,6 +81,9 @@ def compare(request: PageRequest) -> HttpResponse:
         "link": f"{request.portal_url}{reverse('jobs-compare')}?jobs={','.join(map(str, ids))}",
     }
     if first:
+        query_string = urlencode({"jobs": context["ids"], "name": first, "format": "csv"})
+        context["csv_url"] = f"{reverse('jobs-compare-curves')}?{query_string}"
+        context["axes"] = AXES
         context["figure"] = _figure(
             request, found, Wanted(names=[first], points=POINTS), CommonAxis.STEP
         )

@@ -321,7 +321,7 @@ REASONS: Final[Mapping[str, Template]] = {
         "more."
     ),
     "no-parallel-plan": fixed(
-        "It has no parallel plan: by its profile, no grid can run on %(count)s or another number."
+        "It has no parallel plan: by its profile, no grid fits %(count)s or any other size."
     ),
     "no-parallel-plan-at-size": fixed(
         "It has no parallel plan for %(count)s: by its profile, it can run on %(sizes)s."

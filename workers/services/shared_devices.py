@@ -96,7 +96,8 @@ def keep_shared(*, node_id: int, devices: Sequence[DeviceReading], now: datetime
             update_fields=["holder", "at", "guests", *_COLUMNS],
         )
         _keep_minutes(jobs, rows, now)
-        for job_id in sorted({holder.job_id for holder in jobs}):
+        slowed = {job.job_id for job, row in zip(jobs, rows, strict=True) if (row.loss or 0.0) > 0}
+        for job_id in sorted(slowed):
             _warn_if_slowed(job_id, now)
     observe_pairs(_pairs(jobs, rows), now=now)
     return len(rows)

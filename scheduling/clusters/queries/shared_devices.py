@@ -151,15 +151,15 @@ def guests_on_devices(
         tenant,
         taken,
         stop,
-        beside,
+        holder_member,
         holder,
         at,
         share,
-        told,
+        reported,
     ) in values:
-        is_fresh = holder == beside and at is not None and at > max(now - FRESH, taken)
-        reported = (told or ()) if is_fresh else ()
-        state: Mapping[str, Any] = next((one for one in reported if one["job"] == job), {})
+        is_fresh = holder == holder_member and at is not None and at > max(now - FRESH, taken)
+        newest = (reported or ()) if is_fresh else ()
+        state: Mapping[str, Any] = next((one for one in newest if one["job"] == job), {})
         limits = LIMITS[SharingMode(mode)]
         is_visible = visible is None or tenant in visible
         found[device].append(
@@ -178,12 +178,13 @@ def guests_on_devices(
     return {device: tuple(guests) for device, guests in found.items()}
 
 
-def _state(told: Mapping[str, Any]) -> str:
-    if not told:
+def _state(report: Mapping[str, Any]) -> str:
+    """Return the state of a guest in the report of its coordinator; empty without a report."""
+    if not report:
         return ""
-    if told.get("open") is False:
-        return "frozen" if told.get("frozen") else "closed"
-    return "frozen" if told.get("frozen") else "open"
+    if report.get("frozen"):
+        return "frozen"
+    return "closed" if report.get("open") is False else "open"
 
 
 def cluster_sharing(viewer: Viewer, *, now: datetime) -> ClusterSharing:

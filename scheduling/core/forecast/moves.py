@@ -287,7 +287,7 @@ def candidates(
     """Yield waiting jobs with moves that free enough devices on their nodes.
 
     Only jobs that are refused although enough devices are idle are considered. The first of them
-    in the queue stands for all that the same moves let start.
+    in the queue represents all that the same moves let start.
     """
     world = SimulatedCluster(
         snapshot, left, settings=settings.simulation, limit=settings.limit, make=settings.make
@@ -413,7 +413,7 @@ class _Nodes:
     def _needed(
         self, place: tuple[str, int], devices: int, chosen: set[int]
     ) -> tuple[int, ...] | None:
-        """Return the cheapest jobs of a node with so many devices on it, or None."""
+        """Return the cheapest jobs of a node that hold enough of its devices, or None."""
         needed: list[int] = []
         here = self._on[place]
         for one in sorted(here, key=lambda one: (self._price(one) / here[one], one)):

@@ -103,6 +103,17 @@ def advise(
         left = (seconds - (clock() - begun)) / (len(names) - place)
         within_time = _within_time(go_on, clock, left)
         replays.append(_replayed(planned, name, make, within_time))
+    return {"nodes": dict(nodes), **_result(days, planned, before, replays)}
+
+
+def _result(
+    days: RecordedDays,
+    planned: RecordedDays,
+    before: SimulationRecord,
+    replays: Sequence["_Replay"],
+) -> dict[str, Any]:
+    """Return the document of an advice, from the unchanged replay and those of all policies."""
+    vc = vc_of(days)
     outcomes = [_outcome(planned, one) for one in replays]
     advice = advice_of(outcomes[0], outcomes[1:])
     chosen = _compared(outcomes, advice.place)
@@ -112,7 +123,6 @@ def advise(
         "assumed": sum(job.assumed for job in days.jobs.values()),
         "left_out": dict(days.left_out),
         "accuracy": accuracy(days, before),
-        "nodes": dict(nodes),
         "guarantee": guaranteed_by_type(days.snapshot, vc),
         "other_guarantee": guaranteed_by_type(planned.snapshot, vc),
         "actual": asdict(_outcome(days, _Replay(vc.policy, vc.policy_args, before, ""))),

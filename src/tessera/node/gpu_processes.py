@@ -1,4 +1,4 @@
-"""Processes on GPUs that belong to no run: of people beside Tessera, or left over by a run.
+"""Processes on GPUs that belong to no run: started without Tessera, or left over by a run.
 
 A process of a run descends from its runner or from its main process (a container's processes run
 below the engine), is in its session, or is in its control groups.
