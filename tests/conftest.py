@@ -44,6 +44,28 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     if not pluginmanager.hasplugin("asyncio"):
         for name in ("asyncio_mode", "asyncio_default_fixture_loop_scope"):
             parser.addini(name, "of pytest-asyncio, which is switched off")
+    parser.addoption(
+        "--database-only",
+        action="store_true",
+        help="leave out tests that never ask the database: another database cannot change them",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect tests without a database, if ``--database-only`` is given."""
+    if not config.getoption("--database-only"):
+        return
+    asking = [item for item in items if _asks_the_database(item)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(asking)])
+    items[:] = asking
+
+
+def _asks_the_database(item: pytest.Item) -> bool:
+    """Return whether pytest-django opens the database for this test, or it says so by its mark."""
+    if item.get_closest_marker("django_db") or item.get_closest_marker("pg"):
+        return True
+    fixtures = set(getattr(item, "fixturenames", ()))
+    return bool(fixtures & {"db", "transactional_db", "live_server", "django_db_setup"})
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
