@@ -19,15 +19,11 @@ import numpy as np
 
 from benchmarks.entries import entry
 from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell, Quota, VcSpec
+from scheduling.core.forecast.arrivals import RecentSubmissions, Submission
 from scheduling.core.forecast.durations import RunTime, RunTimes
 from scheduling.core.forecast.futures import Past
-from scheduling.core.forecast.moves import (
-    MoveSettings,
-    Proposal,
-    course,
-    gain_and_cost,
-    propose_moves,
-)
+from scheduling.core.forecast.move_candidates import MoveSettings
+from scheduling.core.forecast.moves import Proposal, course, gain_and_cost, propose_moves
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand
 from scheduling.core.simulation import SimulatedCluster, SimulationSettings
 from scheduling.core.values import (
@@ -50,7 +46,7 @@ CHECKPOINT_SECONDS: Final = 600.0
 LOAD: Final = 0.95
 WARM_UP: Final = 8 * 3600.0
 LATER: Final = 4 * 3600.0
-FUTURES: Final = 20
+FUTURES: Final = 40
 ENGINE: Final = SimulationSettings(grace=30.0)
 
 
@@ -64,6 +60,7 @@ class Case:
         pasts: elapsed run times of the live jobs.
         left: true remaining seconds by job, for the second run.
         later: jobs that are submitted after the proposal.
+        recent: jobs that were submitted before it, which the forecast resamples.
     """
 
     snapshot: ClusterSnapshot
@@ -71,6 +68,7 @@ class Case:
     pasts: dict[int, Past]
     left: dict[int, float]
     later: tuple[QueuedJob, ...]
+    recent: RecentSubmissions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,13 +136,22 @@ def case(seed: int) -> Case:
             for job_id in (*ids, *(job.id for job in later))
         },
         later=later,
+        recent=RecentSubmissions(
+            jobs=[
+                Submission(job=job, lineage=(f"app-{apps[job.id]}",))
+                for job in jobs
+                if job.submitted < WARM_UP
+            ],
+            seconds=WARM_UP,
+            ahead=LATER,
+        ),
     )
 
 
 def judge(seed: int, *, futures: int = FUTURES) -> Iterator[Judged]:
     """Yield the proposals of one case, each with its measured gain and cost."""
     found = case(seed)
-    settings = MoveSettings(simulation=ENGINE, futures=futures, seed=seed)
+    settings = MoveSettings(simulation=ENGINE, futures=futures, seed=seed, recent=found.recent)
     proposals = propose_moves(found.snapshot, found.times, found.pasts, settings)
     if not proposals:
         return

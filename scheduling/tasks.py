@@ -134,10 +134,14 @@ def estimate_new_waits() -> None:
 
 @shared_task(name="scheduling.tasks.forecast_fragmentation")
 def forecast_fragmentation() -> None:
-    """Forecast the stranded devices of the next hours."""
+    """Forecast the stranded devices of the next hours, and moves against them."""
     from scheduling.estimates.services import fragmentation  # noqa: PLC0415  brings NumPy
 
-    fragmentation.store_forecast(config=_round_config(), now=database_now())
+    fragmentation.store_forecast(
+        config=_round_config(),
+        now=database_now(),
+        defragmentation=settings.TESSERA.defragmentation,
+    )
 
 
 def _feed_sweeps() -> None:

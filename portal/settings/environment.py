@@ -42,6 +42,8 @@ class TesseraSettings:
         round_seconds: seconds between two scheduling rounds when nothing happens.
         images: ``required`` or ``ignore``: policy for jobs with an image on nodes without
             a container engine.
+        defragmentation: ``off``, ``propose`` or ``carry-out``: what happens with moves of jobs
+            that make room for larger ones.
         host_network: ``gangs`` or ``never``: whether a gang of several instances may use the
             network of its nodes.
         local_images: prefixes of images that are local to nodes, without a registry.
@@ -72,6 +74,7 @@ class TesseraSettings:
     allowed_hosts: tuple[str, ...]
     round_seconds: float
     images: str
+    defragmentation: str
     host_network: str
     local_images: tuple[str, ...]
     registry_mirrors: Mapping[str, str]
@@ -175,6 +178,9 @@ def read_environment(environ: Mapping[str, str]) -> TesseraSettings:
             environ, "TESSERA_ROUND_SECONDS", 10.0, within=(0.05, 3600, "seconds")
         ),
         images=_one_of(environ, "TESSERA_IMAGES", ("required", "ignore")),
+        defragmentation=_one_of(
+            environ, "TESSERA_DEFRAGMENTATION", ("propose", "carry-out", "off")
+        ),
         host_network=_one_of(environ, "TESSERA_HOST_NETWORK", ("gangs", "never")),
         local_images=_listed(environ, "TESSERA_LOCAL_IMAGES"),
         registry_mirrors=_mirrors(environ),

@@ -8,13 +8,16 @@ from django.http import HttpResponse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
+from portal.web.cluster_drawing import tenants_in_order
 from portal.web.components import words
+from portal.web.moves import moves_rows
 from portal.web.viewing import PageRequest, page
 from scheduling.estimates.queries import (
     ChainFragmentationView,
     FragmentationView,
     fragmentation_view,
 )
+from tenants.roles import Permission
 
 Bands = Sequence[Sequence[float]]
 MOST_LINES = 6
@@ -26,7 +29,10 @@ HOUR = 3600.0
 def fragmentation(asked: PageRequest) -> HttpResponse:
     """Show the forecast of stranded devices of each chain."""
     found = fragmentation_view(asked.viewer)
+    can_move = asked.viewer.can(Permission.MANAGE_NODES)
     context = {
+        "can_move": can_move,
+        "proposals": moves_rows(asked, tenants_in_order(asked.viewer)) if can_move else (),
         "found": found,
         "hours": round(found.offsets[-1] / HOUR) if found.offsets else 0,
         "chains": [_chain(chain, found) for chain in found.chains],

@@ -86,12 +86,14 @@ class EstimateRecord(models.Model):
 class FragmentationForecast(models.Model):
     """The newest forecast of stranded devices, in one row.
 
-    ``result`` is the document of ``core.forecast.fragmentation.FragmentationForecast``.
+    ``result`` is the document of ``core.forecast.fragmentation.FragmentationForecast``, and
+    ``moves`` is a list of documents of ``core.forecast.moves.Proposal``.
     """
 
     round_number = models.PositiveBigIntegerField()
     made_at = models.DateTimeField()
     result = models.JSONField(default=dict)
+    moves = models.JSONField(default=list)
 
     class Meta:
         constraints = [

@@ -261,3 +261,81 @@ def _chain_view(chain: Mapping[str, Any]) -> ChainFragmentationView:
             for (name, devices), bands in zip(chain["levels"], chain["by_level"], strict=True)
         ),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveView:
+    """One move of a proposal.
+
+    Attributes:
+        lost: seconds of work since its last checkpoint.
+        restart: seconds of its next start, and of its stored state.
+        before: addresses of its devices.
+        after: addresses of its devices in a simulated future; empty if it waits there.
+    """
+
+    job_id: int
+    devices: int
+    lost: float
+    restart: float
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovesView:
+    """Moves with which a waiting job starts earlier.
+
+    Attributes:
+        round_number: round of the forecast.
+        job_id: the waiting job.
+        gain, cost: mean device-seconds over the futures.
+        sure: share of the futures in which the gain exceeds the cost.
+        after: addresses of the devices of the waiting job in a simulated future.
+    """
+
+    round_number: int
+    job_id: int
+    devices: int
+    gain: float
+    cost: float
+    sure: float
+    futures: int
+    after: tuple[str, ...]
+    moves: tuple[MoveView, ...]
+
+
+def moves_view(viewer: Viewer) -> tuple[MovesView, ...]:
+    """Return the proposed moves of the newest forecast.
+
+    Raises:
+        ForbiddenError: the viewer may not manage nodes; moves contain jobs of all tenants.
+    """
+    viewer.require(Permission.MANAGE_NODES, what=sentence("moves-of-jobs"))
+    stored = FragmentationForecast.objects.first()
+    if stored is None:
+        return ()
+    return tuple(
+        MovesView(
+            round_number=stored.round_number,
+            job_id=one["job_id"],
+            devices=one["devices"],
+            gain=one["gain"],
+            cost=one["cost"],
+            sure=one["sure"],
+            futures=one["futures"],
+            after=tuple(one["after"]),
+            moves=tuple(
+                MoveView(
+                    job_id=move["job_id"],
+                    devices=move["devices"],
+                    lost=move["lost"],
+                    restart=move["restart"],
+                    before=tuple(move["before"]),
+                    after=tuple(move["after"]),
+                )
+                for move in one["moves"]
+            ),
+        )
+        for one in stored.moves
+    )

@@ -10,8 +10,9 @@ import numpy as np
 
 from scheduling.core.cells.fragmentation import ChainFragmentation, fragmentation, gang_sizes
 from scheduling.core.cells.topology import ChainTopology
+from scheduling.core.forecast.arrivals import RecentSubmissions, drawn_futures
 from scheduling.core.forecast.durations import RunTimes
-from scheduling.core.forecast.futures import LEVELS, Past, remaining_draws
+from scheduling.core.forecast.futures import LEVELS, Past
 from scheduling.core.policies import make_policy
 from scheduling.core.policies.base import TimeLimit
 from scheduling.core.round.engine_setup import empty_engine
@@ -63,6 +64,7 @@ def forecast_fragmentation(
     snapshot: ClusterSnapshot,
     times: RunTimes,
     pasts: Mapping[int, Past],
+    recent: RecentSubmissions,
     *,
     offsets: Sequence[float],
     futures: int,
@@ -72,15 +74,13 @@ def forecast_fragmentation(
     limit: TimeLimit = nullcontext,
     make: MakePolicy = make_policy,
 ) -> FragmentationForecast:
-    """Simulate the live jobs forward, and measure the idle devices at each time.
-
-    Jobs that are submitted later are not simulated, so the number of idle devices is an upper
-    estimate.
+    """Simulate live and later jobs forward, and measure the idle devices at each time.
 
     Args:
         snapshot: initial state of all futures.
         times: run times of jobs.
         pasts: observed facts of the live jobs.
+        recent: jobs like those that are submitted later.
         offsets: times in seconds from the snapshot, ascending, the first one 0.
         futures: maximum number of futures.
         seed: seed of the random draws; equal seeds draw equal futures.
@@ -95,16 +95,18 @@ def forecast_fragmentation(
     """
     if not offsets or offsets[0] != 0 or list(offsets) != sorted(set(offsets)):
         raise ValueError("offsets must ascend from 0")
-    jobs = [job.id for job in snapshot.queued] + [job.id for job in snapshot.holding]
-    drawn = remaining_draws(jobs, times, pasts, futures, seed)
+    future_of = drawn_futures(snapshot, times, pasts, recent, futures=futures, seed=seed)
     closed = frozenset(node.name for node in snapshot.nodes if not node.placeable)
     found: list[list[tuple[ChainFragmentation, ...]]] = []
-    for future in range(futures):
-
-        def left(job_id: int, future: int = future) -> float:
-            return float(drawn(job_id)[future])
-
-        world = SimulatedCluster(snapshot, left, settings=settings, limit=limit, make=make)
+    for future in map(future_of, range(futures)):
+        world = SimulatedCluster(
+            snapshot,
+            future.remaining,
+            settings=settings,
+            arrivals=future.arrivals,
+            limit=limit,
+            make=make,
+        )
         seen = []
         for measured in _measured(world, snapshot.now, offsets, closed):
             seen.append(measured)

@@ -175,7 +175,7 @@ def remaining_draws(
         seed: seed of the random draws; equal seeds draw equal futures.
     """
     known: dict[int, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
-    drift = np.exp(DRIFT * _normal_quantiles(futures, seed))
+    drift = drifts(futures, seed)
 
     def of(job_id: int) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
         if job_id not in known:
@@ -198,6 +198,11 @@ def remaining_draws(
         return known[job_id]
 
     return of
+
+
+def drifts(futures: int, seed: int) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    """Return the factor of all run times of each future."""
+    return np.exp(DRIFT * _normal_quantiles(futures, seed))
 
 
 def _normal_quantiles(futures: int, seed: int) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":

@@ -8,6 +8,11 @@ from tessera.messages import Template, counted, fixed
 CLUSTERS: Final[Mapping[str, Template]] = {
     "cluster-exists": fixed("A virtual cluster named %(name)s already exists."),
     "removed-by-edit": fixed("Another edit removes it."),
+    "moves-of-jobs": fixed("moves of jobs"),
+    "no-such-moves": fixed("The newest forecast has no moves for job %(job)s."),
+    "moves-too-old": fixed("The proposal is older than 20 minutes. Wait for the next one."),
+    "moves-changed": fixed("Job %(job)s has changed its state since the proposal was made."),
+    "moved-for-job": fixed("It moves, so that job %(job)s can start."),
     "moves-nothing": fixed("The edit moves no cells."),
     "give-one-or-more": fixed("Give 1 or more."),
     "move-fewer": fixed("Move at most %(has)s."),

@@ -78,7 +78,7 @@ def pasts_of_live_jobs(*, now: datetime) -> Mapping[int, Past]:
         if total and job_id in rates:
             left = max(0.0, (total - steps[job_id]) * rates[job_id])
         found[job_id] = Past(
-            lineage=_lineage(vc, owner, labels, name, devices),
+            lineage=lineage_of_job(vc, owner, labels, name, devices),
             elapsed=elapsed.get(job_id, 0.0),
             most=float(most) if most else None,
             left=left,
@@ -93,7 +93,7 @@ def _runs(now: datetime) -> Iterator[RunTime]:
     for rows in (recent.values_list(*_COLUMNS)[:MOST_RUNS], running.values_list(*_COLUMNS)):
         for vc, owner, labels, name, devices, begun, ended, outcome, cause in rows:
             yield RunTime(
-                lineage=_lineage(vc, owner, labels, name, devices),
+                lineage=lineage_of_job(vc, owner, labels, name, devices),
                 seconds=charged_seconds(begun, ended, until=now),
                 ended=ended is not None and not _was_evicted(outcome, cause),
             )
@@ -104,9 +104,10 @@ def _was_evicted(outcome: str, cause: str | None) -> bool:
     return end_reason(outcome=outcome, failure_class="", evicted_by=cause) in EVICTED
 
 
-def _lineage(
+def lineage_of_job(
     vc: int, owner: int, labels: Mapping[str, Any], name: str, devices: int
 ) -> tuple[str, ...]:
+    """Return the groups of a stored job, widest first."""
     return lineage_of(
         vc=vc,
         owner=owner,

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 def stage() -> Stage:
     """Alice holds 2 devices of one node, bob 4 of another one, and one job of alice waits."""
     made = make_stage(3)
-    store_forecast(config=CONFIG, now=timezone.now(), futures=3)
+    store_forecast(config=CONFIG, now=timezone.now(), defragmentation="propose", futures=3)
     return made
 
 
@@ -38,7 +38,7 @@ def test_the_page_shows_stranded_devices_by_gang_size(client: Client, stage: Sta
 
 def test_the_twin_has_all_times_of_the_newest_forecast(client: Client, stage: Stage) -> None:
     sign_in(client, "bob")
-    store_forecast(config=CONFIG, now=timezone.now(), futures=2)
+    store_forecast(config=CONFIG, now=timezone.now(), defragmentation="off", futures=2)
 
     body: dict[str, Any] = client.get("/api/v1/fragmentation/").json()
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from scheduling.core.forecast.arrivals import RecentSubmissions, Submission
 from scheduling.core.forecast.durations import RunTimes
 from scheduling.core.forecast.fragmentation import FragmentationForecast, forecast_fragmentation
 from scheduling.core.forecast.futures import Past
@@ -20,6 +21,7 @@ def forecast(futures: int = 5, **more: object) -> FragmentationForecast:
         snapshot,
         RunTimes([]),
         {job: Past(lineage=(), most=end, left=1e9) for job, end in ends.items()},
+        more.pop("recent", RecentSubmissions()),  # type: ignore[arg-type]
         offsets=more.pop("offsets", OFFSETS),  # type: ignore[arg-type]
         futures=futures,
         seed=1,
@@ -38,6 +40,20 @@ def test_stranded_devices_follow_the_simulated_jobs() -> None:
     assert [band[1] for band in chain.by_size[8]] == [3, 1, 0]
     assert [band[1] for band in chain.by_level[3]] == [3, 1, 0]
     assert chain.levels[-1] == ("a-node", 8)
+
+
+def test_later_submissions_use_idle_devices() -> None:
+    """About 20 jobs of one device an hour, each of which runs for hours."""
+    recent = RecentSubmissions(
+        jobs=[Submission(job=queued_job(50, 1, borrow=True), lineage=())] * 20,
+        seconds=3600.0,
+        ahead=3600.0,
+    )
+
+    without, found = forecast(), forecast(recent=recent)
+
+    assert found.chains[0].idle[0] == without.chains[0].idle[0]
+    assert found.chains[0].idle[-1][1] < without.chains[0].idle[-1][1]
 
 
 def test_without_time_only_the_first_future_counts() -> None:

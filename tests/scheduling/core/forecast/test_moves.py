@@ -7,15 +7,13 @@ import pytest
 from benchmarks.moves import case, judge, summary
 from scheduling.core.forecast.durations import RunTimes
 from scheduling.core.forecast.futures import Past
+from scheduling.core.forecast.move_candidates import MoveSettings, is_movable, move_of
 from scheduling.core.forecast.moves import (
-    MoveSettings,
     Outcome,
     Proposal,
     course,
     gain_and_cost,
-    is_movable,
     is_sure,
-    move_of,
     propose_moves,
 )
 from scheduling.core.simulation import SimulationSettings
@@ -84,7 +82,7 @@ def test_a_job_without_a_checkpoint_that_does_not_borrow_stays() -> None:
 
 @pytest.mark.parametrize(
     ("gain", "cost", "sure", "good"),
-    [(3.0, 2.0, 1.0, True), (2.9, 2.0, 1.0, False), (9.0, 2.0, 0.94, False)],
+    [(3.0, 2.0, 1.0, True), (2.9, 2.0, 1.0, False), (9.0, 2.0, 0.89, False)],
 )
 def test_the_guard_requires_a_margin_in_almost_all_futures(
     gain: float, cost: float, sure: float, good: bool
@@ -111,11 +109,11 @@ def test_gain_and_cost_compare_the_same_course_with_and_without_moves() -> None:
 
 def test_the_benchmark_judges_proposals_by_true_run_times() -> None:
     """The first cases of the benchmark; its result for many cases is in the record."""
-    seeds = (5, 13)
+    seeds = (11, 29, 42)
     judged = [one for seed in seeds for one in judge(seed, futures=8)]
 
     assert judged
     losses = next(row for row in summary(judged, len(seeds)) if row["name"] == "moves.losses")
     assert losses["value"] == 0.0
-    known = case(5)
+    known = case(11)
     assert set(known.left) >= {job.id for job in known.later}

@@ -1,0 +1,13 @@
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [("scheduling", "0016_sweep_objectives")]
+
+    operations = [
+        migrations.AddField(
+            model_name="fragmentationforecast",
+            name="moves",
+            field=models.JSONField(default=list),
+        ),
+    ]
