@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any, Final, Literal, Protocol, Union
 
 Parameter = Union[str, int, float, "Message", "Listing", "Moment"]
@@ -21,6 +21,12 @@ StoredMessage = Mapping[str, Any] | str
 
 PLAIN: Final = "text"
 """Code of a message that is only a text, written by a policy or a person."""
+
+_PLAIN_TYPES: Final = frozenset({str, int})
+"""Types of parameters with which equal parameters have equal texts; 1 and True are equal."""
+
+_KNOWN: Final = 1024
+"""Sentences with plain parameters that a table caches."""
 
 _PLACEHOLDER: Final = re.compile(r"%\((\w+)\)")
 
@@ -244,6 +250,7 @@ class Table(Mapping[str, Template]):
             if twice:
                 raise ValueError(f"more than one template for {', '.join(sorted(twice))}")
             self._templates.update(part)
+        self._known = lru_cache(maxsize=_KNOWN)(self._make)
 
     def __getitem__(self, code: str) -> Template:
         return self._templates[code]
@@ -289,7 +296,16 @@ class Table(Mapping[str, Template]):
             KeyError: the table has no such code.
             TypeError: the parameters are not those of the template.
         """
-        found = self.message(message, **params) if isinstance(message, str) else message
+        if not isinstance(message, str):
+            return Sentence(self.english(message), message)
+        if all(type(value) in _PLAIN_TYPES for value in params.values()):
+            # Parsers prepare the remedies of faults that most documents do not have.
+            return self._known(message, *params.items())
+        found = self.message(message, **params)
+        return Sentence(self.english(found), found)
+
+    def _make(self, code: str, *params: tuple[str, str | int]) -> Sentence:
+        found = self.message(code, **dict(params))
         return Sentence(self.english(found), found)
 
 

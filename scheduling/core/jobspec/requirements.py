@@ -46,6 +46,8 @@ class Requirements:
 
     def to_json(self) -> dict[str, Any]:
         """Return the requirements that are set, as ``read_requirements`` reads them."""
+        if self == NO_REQUIREMENTS:
+            return {}
         return {name: value for name, value in asdict(self).items() if value}
 
 

@@ -105,8 +105,11 @@ def read_object(value: object, fields: Sequence[Field], place: DocumentPlace) ->
     refuse_unknown(value, [known.name for known in fields], place, working)
     found: dict[str, Any] = {}
     for known in fields:
+        raw = value.get(known.name)
+        if raw is None and not known.required:
+            continue
         there = place.child(known.name, hidden=known.hidden)
-        result = _read_field(value.get(known.name), known, there)
+        result = _read_field(raw, known, there)
         if result is not _ABSENT:
             found[known.name] = result
     return found
