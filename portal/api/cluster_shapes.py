@@ -100,8 +100,17 @@ class IsolationOut(TypedDict):
     networks: list[NetworkOut]
 
 
+class TypeCountOut(TypedDict):
+    """The number of devices of one type on a node."""
+
+    type: str
+    devices: int
+
+
 class NodeOut(TypedDict):
     """A node; ``host``, ``port`` and ``user`` require the right to manage nodes.
+
+    ``types`` has the number of devices of each type, and ``device_type`` the most frequent type.
 
     ``data_interface`` is the network interface of gangs that an admin set; if it is empty, a gang
     uses the fastest interface that its nodes share.
@@ -116,6 +125,7 @@ class NodeOut(TypedDict):
     held: str
     rack: Annotated[str, From("view.rack")]
     device_type: Annotated[str, From("view.device_type")]
+    types: Annotated[list[TypeCountOut], From("view.types")]
     devices: Annotated[int, From("view.devices", len)]
     healthy: int
     in_use: int

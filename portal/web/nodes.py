@@ -82,7 +82,7 @@ def nodes(asked: PageRequest) -> HttpResponseBase:
         "next_cursor": shown[-1].name if len(later) > len(shown) else "",
         "filters": filters,
         "states": STATES,
-        "types": sorted({row.view.device_type for row in everything if row.view.device_type}),
+        "types": sorted({found.type for row in everything for found in row.view.types}),
         "can_manage": may,
         "stats": _stats(everything, asked.now),
         "strip_colour": "utilisation" if readings else "tenant",
@@ -206,7 +206,7 @@ def _span(indices: Sequence[int]) -> str:
 def _matches(row: NodeRow, filters: dict[str, str]) -> bool:
     if filters["state"] and row.state != filters["state"]:
         return False
-    if filters["type"] and row.view.device_type != filters["type"]:
+    if filters["type"] and filters["type"] not in {found.type for found in row.view.types}:
         return False
     if filters["isolation"] and row.isolation.level != filters["isolation"]:
         return False

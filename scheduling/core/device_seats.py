@@ -14,6 +14,7 @@ class DeviceSeat:
 
     Attributes:
         number: number of the leaf on its node, which is shown as the number of the device.
+        part: chain of the node's cell with the leaf; a node has a cell for each device type.
         cells: addresses of the cells between node and leaf, from the node down.
         uuid: identity of the device; empty for a declared one, and if unknown.
         pci_address: its address on the bus at the last probe, or empty.
@@ -22,6 +23,7 @@ class DeviceSeat:
     """
 
     number: int
+    part: str = ""
     cells: tuple[str, ...] = ()
     uuid: str = ""
     pci_address: str = ""
@@ -37,12 +39,17 @@ class Seated:
         numbers: number of the leaf by position in the reported devices. None: a job still holds
             the previous device of the leaf.
         moved: number before -> number now, for known devices whose leaf is another one.
-        is_consistent: the cells of the leaves agree with the tree that the node reports.
+        inconsistent: parts whose cells do not agree with the tree that the node reports.
     """
 
     numbers: tuple[int | None, ...]
     moved: Mapping[int, int]
-    is_consistent: bool
+    inconsistent: frozenset[str] = frozenset()
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether the cells of all parts agree with the reported tree."""
+        return not self.inconsistent
 
 
 def seat_devices(seats: Sequence[DeviceSeat], devices: Sequence[Device]) -> Seated:
@@ -57,14 +64,15 @@ def seat_devices(seats: Sequence[DeviceSeat], devices: Sequence[Device]) -> Seat
         devices: the devices as reported, no two with one UUID (``without_shared_uuids``).
     """
     stay = _assigned(seats, devices, _BY_IDENTITY)
-    if _is_consistent(seats, devices, stay):
-        return Seated(numbers=tuple(stay), moved={}, is_consistent=True)
+    inconsistent = _inconsistent(seats, devices, stay)
+    if not inconsistent:
+        return Seated(numbers=tuple(stay), moved={})
     moving = _assigned(seats, devices, _BY_PLACE)
     moved = _moves(seats, devices, moving)
     held = {seat.number for seat in seats if seat.is_held}
-    if moved and not held & moved.keys() and _is_consistent(seats, devices, moving):
-        return Seated(numbers=tuple(moving), moved=moved, is_consistent=True)
-    return Seated(numbers=tuple(stay), moved={}, is_consistent=False)
+    if moved and not held & moved.keys() and not _inconsistent(seats, devices, moving):
+        return Seated(numbers=tuple(moving), moved=moved)
+    return Seated(numbers=tuple(stay), moved={}, inconsistent=inconsistent)
 
 
 def without_shared_uuids(devices: Sequence[Device]) -> list[Device]:
@@ -134,7 +142,7 @@ def _seat_newcomers(
     free: dict[int, DeviceSeat],
 ) -> None:
     """Assign new devices to the leaves of missing ones, or to new numbers."""
-    cells = {seat.number: seat.cells for seat in seats}
+    cells = {seat.number: (seat.part, seat.cells) for seat in seats}
     taken = {seat.number for seat in seats}
     for position, device in enumerate(devices):
         if numbers[position] is not None:
@@ -149,7 +157,7 @@ def _seat_newcomers(
             (seat for seat in same_model if not seat.is_held),
             key=lambda seat: (
                 seat.pci_address != device.pci_address,
-                seat.cells not in near,
+                (seat.part, seat.cells) not in near,
                 seat.number,
             ),
             default=None,
@@ -177,27 +185,35 @@ def _moves(
     }
     known = {seat.number: now[seat.uuid] for seat in seats if seat.uuid in now}
     arrivals = set(known.values())
-    displaced = [s.number for s in seats if s.number not in known and s.number in arrivals]
+    part = {seat.number: seat.part for seat in seats}
     vacated = sorted(known.keys() - set(numbers))
-    if len(displaced) > len(vacated):
-        return {}
-    known |= dict(zip(displaced, vacated, strict=False))
+    for displaced in [s.number for s in seats if s.number not in known and s.number in arrivals]:
+        leaf = next((one for one in vacated if part[one] == part[displaced]), None)
+        if leaf is None:
+            return {}
+        known[displaced] = leaf
+        vacated.remove(leaf)
     return {old: new for old, new in known.items() if old != new}
 
 
-def _is_consistent(
+def _inconsistent(
     seats: Sequence[DeviceSeat], devices: Sequence[Device], numbers: Sequence[int | None]
-) -> bool:
-    """Return whether each level of the leaves groups the devices as a level of the report does.
+) -> frozenset[str]:
+    """Return the parts in which a level of the leaves groups the devices as no reported one does.
 
     Levels that do not divide the devices are not stored, so their number may differ.
     """
-    cells = {seat.number: seat.cells for seat in seats}
-    pairs = [
-        (cells[number], tuple(device.path))
-        for number, device in zip(numbers, devices, strict=True)
-        if number in cells
-    ]
+    leaf_of = {seat.number: seat for seat in seats}
+    parts: dict[str, list[tuple[tuple[str, ...], tuple[int, ...]]]] = {}
+    for number, device in zip(numbers, devices, strict=True):
+        if number is not None and number in leaf_of:
+            seat = leaf_of[number]
+            parts.setdefault(seat.part, []).append((seat.cells, tuple(device.path)))
+    return frozenset(part for part, pairs in parts.items() if not _agree(pairs))
+
+
+def _agree(pairs: Sequence[tuple[tuple[str, ...], tuple[int, ...]]]) -> bool:
+    """Return whether the cells group devices as their reported paths do, given pairs of both."""
     depth = min((len(found) for _, found in pairs), default=0)
     if depth == 0:
         return True

@@ -1,25 +1,24 @@
-"""Conversion of a node's inventory to cell types and its cell in the topology."""
+"""Conversion of a node's inventory to cell types and its cells in the topology."""
 
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import Final
 
 from scheduling.core.cells.cell_tree import child_segment
 from scheduling.core.cells.spec import CellType, PhysicalCell
+from scheduling.core.device_types import clean_name, reported_types
 from scheduling.core.jobspec import Within
+from scheduling.core.node_parts import MAX_PARTS, Home, divide
 from tessera.inventory import Device, Inventory
 
 DEVICE: Final = "device"
 NODE: Final = "node"
-MAX_TYPE: Final = 60
 _RUNG_WORDS: Final = {1: ("socket",), 2: ("pcie", "socket")}
 _SPOKEN: Final = frozenset(
     {"pcie", "switch", "socket", "numa", "nvlink", "board", "rack", "row", "pod"}
 )
-_NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,58 +35,98 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
-    """The cell and types that result from an inventory.
+class Part:
+    """The cell for the devices of one type of a node.
 
     Attributes:
-        device_type: name of the leaf type; empty if the node has no device.
-        chain: type of the node's cell, which is the chain's name.
-        new_types: cell types that the cluster does not have yet.
-        cell: the node's cell; None if it has no device.
-        leaves: one for each used device.
-        warnings: descriptions of omitted or flattened parts.
+        device_type: name of the leaf type.
+        chain: type of the cell, which is the chain's name.
+        home: the cell that it replaces, or None.
+        leaves: one for each device.
     """
 
     device_type: str
     chain: str
-    new_types: Mapping[str, CellType]
-    cell: PhysicalCell | None
+    cell: PhysicalCell
     leaves: tuple[Leaf, ...]
+    home: Home | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """The cells and types that result from an inventory.
+
+    Attributes:
+        parts: one for each device type; empty if the node has no device.
+        new_types: cell types that the cluster does not have yet.
+        extra: numbers of devices without a leaf in the fixed cell of their type, by its chain.
+        warnings: descriptions of omitted or flattened parts.
+    """
+
+    parts: tuple[Part, ...]
+    new_types: Mapping[str, CellType]
+    extra: Mapping[str, tuple[int, ...]]
     warnings: tuple[str, ...]
 
 
-def propose(*, node: str, inventory: Inventory, known: Mapping[str, CellType]) -> Proposal:
-    """Return the cell of a node and the types it needs.
+def propose(
+    *,
+    node: str,
+    inventory: Inventory,
+    known: Mapping[str, CellType],
+    homes: Sequence[Home] = (),
+    kept: Collection[str] = (),
+) -> Proposal:
+    """Return the cells of a node, one for each device type, and the types that they need.
 
     A regular tree retains its levels. A tree whose cells of one level differ is flattened to node
     and devices. An existing chain of the same shape and device type is reused under any name.
+    The first cell has the name of the node as its address; the others have their device type
+    before it, so that all addresses are unique.
 
     Args:
-        node: name of the node, which becomes the address of its cell.
-        inventory: the inventory of the node.
+        node: name of the node.
+        inventory: the inventory of the node; each index is the number of a leaf.
         known: existing cell types of the cluster.
+        homes: the existing cells of the node, which retain their addresses.
+        kept: chains of existing cells that do not change.
     """
-    kind, devices, warnings = _majority(inventory.devices)
-    if not devices:
-        return Proposal(
-            device_type="",
-            chain="",
-            new_types={},
-            cell=None,
-            leaves=(),
-            warnings=(*warnings, f"Node {node} has no devices; nothing can be placed on it."),
+    if not inventory.devices:
+        warning = f"Node {node} has no devices; nothing can be placed on it."
+        return Proposal(parts=(), new_types={}, extra={}, warnings=(warning,))
+    once = {device.index: device for device in reversed(inventory.devices)}
+    devices = [once[index] for index in sorted(once)]
+    division = divide(devices, reported_types(devices), homes, kept)
+    taken = {home.address for home in homes}
+    types: dict[str, CellType] = {}
+    parts: list[Part] = []
+    warnings = []
+    for group in division.groups:
+        tree = _regular(group.devices, inventory.levels)
+        leaf_type = _leaf_type(group.device_type, {**known, **types})
+        chain_name, new_types = _chain(leaf_type, tree, {**known, **types})
+        types.update(new_types)
+        address = group.home.address if group.home else node
+        if group.home is None and address in taken:
+            address = f"{leaf_type}/{node}"
+        taken.add(address)
+        cell, leaves = _cell(address, chain_name, group.devices, tree)
+        parts.append(
+            Part(
+                device_type=leaf_type,
+                chain=chain_name,
+                cell=cell,
+                leaves=leaves,
+                home=group.home,
+            )
         )
-    tree = _regular(devices, inventory.levels)
-    leaf_type = leaf_name(kind, known)
-    chain_name, new_types = _chain(leaf_type, tree, known)
-    cell, leaves = _cell(node, chain_name, devices, tree)
+        warnings += tree.warnings
+    if division.omitted:
+        warnings.append(
+            f"{division.omitted} devices are not used: a node has at most {MAX_PARTS} types."
+        )
     return Proposal(
-        device_type=leaf_type,
-        chain=chain_name,
-        new_types=new_types,
-        cell=cell,
-        leaves=leaves,
-        warnings=(*warnings, *tree.warnings),
+        parts=tuple(parts), new_types=types, extra=division.extra, warnings=tuple(warnings)
     )
 
 
@@ -137,27 +176,8 @@ def level_words(types: Sequence[str], *, node_level: int) -> tuple[str, ...]:
     return tuple(words)
 
 
-def leaf_name(kind: str, known: Mapping[str, CellType]) -> str:
-    """Return the device type for devices of ``kind``; its name is valid in addresses."""
-    cleaned = _NOT_IN_A_NAME.sub("-", kind).strip("-.")[:MAX_TYPE] or DEVICE
-    return f"{cleaned}-device" if cleaned in known else cleaned
-
-
-def _majority(devices: Sequence[Device]) -> tuple[str, list[Device], tuple[str, ...]]:
-    """Return the most frequent type (the first in a tie) and its devices, each index once."""
-    once = {device.index: device for device in reversed(devices)}
-    ordered = [once[index] for index in sorted(once)]
-    counts = Counter(device.type for device in ordered)
-    if not counts:
-        return "", [], ()
-    kind = counts.most_common(1)[0][0]
-    others = {other: n for other, n in counts.items() if other != kind}
-    warnings = tuple(
-        f"{n} {'device' if n == 1 else 'devices'} of type {other} are in addition to "
-        f"{counts[kind]} of type {kind} and are not used: a node has one device type."
-        for other, n in others.items()
-    )
-    return kind, [device for device in ordered if device.type == kind], warnings
+def _leaf_type(kind: str, known: Mapping[str, CellType]) -> str:
+    return f"{kind}-device" if kind in known else kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +211,7 @@ def _regular(devices: Sequence[Device], levels: Sequence[str]) -> _Tree:
     return _Tree(
         paths=tuple(tuple(path[position] for position in kept) for path in paths),
         fans=(*(fans[position] for position in kept), fans[-1]),
-        words=tuple(_NOT_IN_A_NAME.sub("-", levels[position + 1]) for position in kept),
+        words=tuple(clean_name(levels[position + 1]) for position in kept),
     )
 
 
@@ -248,7 +268,7 @@ def _shape(name: str, known: Mapping[str, CellType]) -> tuple[str, tuple[int, ..
 
 
 def _cell(
-    node: str, chain_name: str, devices: Sequence[Device], tree: _Tree
+    address: str, chain_name: str, devices: Sequence[Device], tree: _Tree
 ) -> tuple[PhysicalCell, tuple[Leaf, ...]]:
     """Build the node's cell, each leaf at its device's index, and the leaves with addresses."""
     segments = _segments(tree.paths)
@@ -257,11 +277,11 @@ def _cell(
         key=lambda pair: (pair[0], pair[1].index),
     )
     leaves = tuple(
-        Leaf(address="/".join([node, *map(str, path), str(device.index)]), device=device)
+        Leaf(address="/".join([address, *map(str, path), str(device.index)]), device=device)
         for path, device in placed
     )
     children = _subtree(placed, len(tree.fans))
-    return PhysicalCell(type=chain_name, address=node, children=children), leaves
+    return PhysicalCell(type=chain_name, address=address, children=children), leaves
 
 
 def _segments(paths: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], tuple[int, ...]]:

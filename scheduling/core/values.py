@@ -1,10 +1,11 @@
 """The frozen input and output of a round (``policy_interface`` has those of a policy)."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scheduling.core.cells import ClusterSpec
+from scheduling.core.device_types import usable
 from scheduling.core.jobspec import NO_REQUIREMENTS, Demand, JobClass, Requirements
 from scheduling.core.policy_interface import NO_FACTS, PLAIN_TERMS, Facts, GridTable, Terms
 from scheduling.core.reasons import Reason
@@ -206,6 +207,7 @@ class NodeFacts:
         tenants: tenants whose jobs it accepts; empty for all.
         has_rdma: whether containers can get InfiniBand devices.
         gpus: versions of its GPU driver, and memory of its smallest GPU.
+        type_memory: memory of the smallest GPU of each type, if it has GPUs of several types.
     """
 
     name: str
@@ -219,6 +221,19 @@ class NodeFacts:
     tenants: frozenset[int] = frozenset()
     has_rdma: bool = False
     gpus: Requirements = NO_REQUIREMENTS
+    type_memory: tuple[tuple[str, int], ...] = ()
+
+    def gpus_for(self, device_types: Collection[str]) -> Requirements:
+        """Return the properties of the GPUs that a job may get here.
+
+        Args:
+            device_types: the types that the job names; if empty, it may get any but display GPUs.
+        """
+        if not self.type_memory:
+            return self.gpus
+        named = set(device_types) or set(usable(kind for kind, _ in self.type_memory))
+        sizes = [size for kind, size in self.type_memory if kind in named]
+        return replace(self.gpus, device_memory=min(sizes, default=0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

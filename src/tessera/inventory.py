@@ -86,6 +86,7 @@ class Device:
         pci_address: address on the bus as the kernel writes it, ``0000:3b:00.0``, or empty.
         sharing_modes: modes in which a trial has shown that jobs can share it, best first; empty
             if the node has tried none.
+        display: a screen shows the output of the GPU.
     """
 
     index: int
@@ -97,6 +98,7 @@ class Device:
     serial: str = ""
     pci_address: str = ""
     sharing_modes: List[str] = field(default_factory=list)
+    display: bool = False
 
 
 @dataclass(frozen=True)
@@ -231,6 +233,7 @@ def _device(data: object, depth: int) -> Device:
         serial=take.text("serial", "", 64),
         pci_address=take.text("pci_address", "", 32),
         sharing_modes=take.texts("sharing_modes", len(SHARING_MODES), 16),
+        display=take.boolean("display", default=False),
     )
     if not set(device.sharing_modes) <= set(SHARING_MODES):
         raise take.refuse("sharing_modes", f"must be some of {', '.join(SHARING_MODES)}")

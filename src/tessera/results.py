@@ -168,6 +168,12 @@ class Node:
         )
 
 
+def types_of_node(body: Body) -> tuple[str, ...]:
+    """Return the device types in the response for a node, the most frequent first."""
+    kinds = [str(found["type"]) for found in body.get("types") or ()]
+    return tuple(kinds or ([str(body["device_type"])] if body.get("device_type") else []))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualCluster:
     """A virtual cluster as the API shows it; ``cells`` and ``pinned`` are its guarantee."""

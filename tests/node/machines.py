@@ -28,6 +28,7 @@ class Board:
         instances: its MIG instances; None if it is not in MIG mode.
         links: errors of its active NVLinks; empty without one.
         processes: pid and memory (MiB) of processes that compute on it.
+        display: whether a screen shows its output.
     """
 
     uuid: str
@@ -48,6 +49,7 @@ class Board:
     processes: tuple[tuple[int, int | None], ...] = ()
     fault: int = 0
     instances: tuple["Instance", ...] | None = None
+    display: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +118,7 @@ DISPLAY = Machine(
             ecc=None,
             remap=None,
             reasons=None,
+            display=True,
         ),
     ),
     near={(0, 1): "PHB", (0, 2): "PHB", (1, 2): "PHB"},
@@ -194,6 +197,7 @@ def _cells(machine: Machine, index: int, board: Board) -> dict[str, str]:
         "compute_mode": modes[board.mode],
         "ecc.errors.uncorrected.volatile.total": _cell(board.ecc),
         "retired_pages.pending": {None: "[N/A]", True: "Yes", False: "No"}[board.pages],
+        "display_active": "Enabled" if board.display else "Disabled",
         "clocks_throttle_reasons.active": "[N/A]"
         if board.reasons is None
         else f"0x{board.reasons:016x}",
@@ -354,6 +358,9 @@ class Nvml:
 
     def nvmlDeviceGetComputeMode(self, handle: int) -> int:
         return self._fact(handle, "mode")
+
+    def nvmlDeviceGetDisplayActive(self, handle: int) -> int:
+        return int(self._fact(handle, "display"))
 
     def nvmlDeviceGetTotalEccErrors(self, handle: int, kind: int, counter: int) -> int:
         assert (kind, counter) == (1, 0), "uncorrected, volatile"

@@ -1,7 +1,7 @@
 """The cluster at one time: nodes, devices, virtual clusters, free capacity and totals."""
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import quantiles
@@ -21,6 +21,7 @@ from scheduling.clusters.queries.cluster_facts import (
 from scheduling.clusters.queries.occupancy import Occupant, Sight, occupants, sight_of
 from scheduling.clusters.queries.shares import FreeChain
 from scheduling.common.timestamps import moment_of
+from scheduling.core.device_types import is_display
 from scheduling.core.explanations.lending import Missing
 from scheduling.core.lifecycle import HOLDING, LIVE, JobState
 from scheduling.core.messages import sentence
@@ -57,10 +58,19 @@ class DeviceView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TypeCount:
+    """The number of devices of one type on a node."""
+
+    type: str
+    devices: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
     """One node with its cells.
 
     Attributes:
+        types: its device types, the most frequent first, and those of display GPUs last.
         rack: its label ``rack``, or the cell above it; empty if it has neither.
         placeable: whether new work may start on it.
     """
@@ -71,9 +81,14 @@ class NodeView:
     state: str
     state_reason: str
     state_since: datetime
-    device_type: str
+    types: tuple[TypeCount, ...]
     tree: CellView
     devices: tuple[DeviceView, ...]
+
+    @property
+    def device_type(self) -> str:
+        """The most frequent device type; empty without devices."""
+        return self.types[0].type if self.types else ""
 
     @property
     def placeable(self) -> bool:
@@ -241,7 +256,7 @@ def _node_view(made_of: _MadeOf) -> NodeView:
         state=node.state,
         state_reason=node.state_reason,
         state_since=node.state_since,
-        device_type=made_of.devices[0].device_type if made_of.devices else "",
+        types=_types_of(made_of.devices),
         tree=made_of.tree,
         devices=tuple(map(_device_view, made_of.devices, made_of.held)),
     )
@@ -250,6 +265,12 @@ def _node_view(made_of: _MadeOf) -> NodeView:
         while len(_GIVEN) > NODES_KEPT:
             _GIVEN.pop(next(iter(_GIVEN)))
     return view
+
+
+def _types_of(devices: Sequence[DeviceFacts]) -> tuple[TypeCount, ...]:
+    counts = Counter(device.device_type for device in devices).most_common()
+    counts.sort(key=lambda pair: is_display(pair[0]))
+    return tuple(TypeCount(type=kind, devices=number) for kind, number in counts)
 
 
 def _device_view(device: DeviceFacts, occupant: Occupant | None) -> DeviceView:

@@ -1,4 +1,4 @@
-"""Applies a node's inventory to its devices and its cell, without removing devices in use."""
+"""Applies a node's inventory to its devices and cells, without removing devices in use."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from typing import Final
 
 from scheduling.clusters.models import Device, Node
 from scheduling.clusters.queries.conditions import condition_rows
-from scheduling.clusters.queries.virtual_clusters import spec_in_force
+from scheduling.clusters.services.node_cells import shaped_cells
 from scheduling.clusters.services.topology import (
     LeafPlace,
     append_version,
@@ -17,15 +17,13 @@ from scheduling.clusters.services.topology import (
     retire_devices,
 )
 from scheduling.common.on_commit import node_has_changed, request_round_on_commit
-from scheduling.core.cells import CellError, ClusterSpec, PhysicalCell, feasible
-from scheduling.core.cells.topology import ClusterTopology
 from scheduling.core.device_seats import (
     DeviceSeat,
     Seated,
     seat_devices,
     without_shared_uuids,
 )
-from scheduling.core.inventory import Proposal, propose
+from scheduling.core.device_types import is_display
 from scheduling.core.messages import sentence
 from scheduling.runs.models import Lease
 from scheduling.topology.current import TopologyNow, current_topology
@@ -33,7 +31,6 @@ from tenants.audit import Actor, record
 from tessera.hardware import QUARANTINE, Condition
 from tessera.inventory import Device as Found
 from tessera.inventory import Inventory
-from tessera.messages import message_of
 
 MISSING: Final = "no longer found on the node"
 _FACTS: Final = (
@@ -68,11 +65,11 @@ class Applied:
 def apply_inventory(*, node_id: int, inventory: Inventory, now: datetime) -> Applied:
     """Set the node's devices and cell to its inventory; idempotent.
 
-    A new node gets a separate cell. Devices are assigned to leaves by identity: a missing GPU
-    becomes unhealthy, and a replacement gets a separate row. An existing cell changes
-    its shape only if no job holds a device of the node, every guarantee still fits, and no GPU is
-    missing. An imported cell inside a larger cell does not change its shape. Otherwise missing
-    devices become unhealthy, and the result has warnings.
+    A new node gets a separate cell for each device type. Devices are assigned to leaves by
+    identity: a missing GPU becomes unhealthy, and a replacement gets a separate row. An existing
+    cell changes its shape only if no job holds one of its devices, every guarantee still fits, and
+    none of its GPUs is missing. An imported cell inside a larger cell does not change its shape.
+    Otherwise missing devices become unhealthy, and the result has warnings.
 
     Raises:
         StaleEditError: concurrent edits changed the topology at every try.
@@ -98,10 +95,9 @@ def _apply(node_id: int, inventory: Inventory, now: datetime) -> Applied:
         if number is not None
     }
     numbered = [replace(device, index=number) for number, device in sorted(found.items())]
-    spec, warnings = (
-        (None, ())
-        if _keeps_cell(places, rows, seated)
-        else _shaped(node, topology, places, replace(inventory, devices=numbered))
+    kept = _kept_chains(places, rows, seated)
+    spec, warnings = shaped_cells(
+        node, topology, places, inventory=replace(inventory, devices=numbered), kept=kept
     )
     if spec is not None:
         appended = append_version(
@@ -139,6 +135,7 @@ def _seats(
         found.append(
             DeviceSeat(
                 number=place.index,
+                part=place.chain,
                 cells=tuple(inside.split("/")[:-1]),
                 uuid=row.uuid if row else "",
                 pci_address=row.pci_address if row else "",
@@ -153,18 +150,24 @@ def _places_of(topology: TopologyNow, name: str) -> dict[int, LeafPlace]:
     return {p.index: p for p in leaf_places(topology).values() if p.node == name}
 
 
-def _keeps_cell(
+def _kept_chains(
     places: Mapping[int, LeafPlace], rows: Mapping[int, Device], seated: Seated
-) -> bool:
-    """Return whether the cell of a node with GPUs is unchanged.
+) -> frozenset[str]:
+    """Return the chains of the node's cells with GPUs that do not change.
 
-    It is unchanged while a GPU is missing, or while the reported tree equals the cell. New GPUs
-    and another tree change it.
+    A cell does not change while one of its GPUs is missing, or while the reported tree equals it.
+    New GPUs and another tree change it.
     """
-    if not any(row.uuid for row in rows.values()):
-        return False
     present = {number for number in seated.numbers if number is not None}
-    return places.keys() > present or (places.keys() == present and seated.is_consistent)
+    numbers: dict[str, set[int]] = {}
+    for number, place in places.items():
+        numbers.setdefault(place.chain, set()).add(number)
+    return frozenset(
+        chain
+        for chain, own in numbers.items()
+        if any(number in rows and rows[number].uuid for number in own)
+        and (own - present or chain not in seated.inconsistent)
+    )
 
 
 def _seat_warnings(node: Node, inventory: Inventory, seated: Seated) -> tuple[str, ...]:
@@ -180,72 +183,6 @@ def _seat_warnings(node: Node, inventory: Inventory, seated: Seated) -> tuple[st
     if not seated.is_consistent:
         warnings.append(sentence("devices-moved-in-use", node=node.name))
     return tuple(warnings)
-
-
-def _shaped(
-    node: Node, topology: TopologyNow, places: Mapping[int, LeafPlace], inventory: Inventory
-) -> tuple[ClusterSpec | None, tuple[str, ...]]:
-    """Return the cells with the reported node, or None, and warnings."""
-    spec = topology.spec
-    proposal = propose(node=node.name, inventory=inventory, known=spec.cell_types)
-    present = {place.address for place in places.values()}
-    if present == {leaf.address for leaf in proposal.leaves} or proposal.cell is None:
-        return None, proposal.warnings
-    position = own_cell(spec, node.name)
-    if present and position is None:
-        return None, (*proposal.warnings, *_imported_words(node, topology, proposal))
-    if present and Lease.objects.filter(released_at=None, device__node=node).exists():
-        return None, (*proposal.warnings, sentence("cells-changed-in-use"))
-    wanted = replace(
-        spec,
-        cell_types={**spec.cell_types, **proposal.new_types},
-        physical=_with(spec.physical, position, proposal.cell),
-    )
-    fault = _fault(replace(wanted, virtual_clusters=spec_in_force(topology).virtual_clusters))
-    if fault:
-        return None, (*proposal.warnings, sentence("cells-changed", fault=message_of(fault)))
-    return wanted, proposal.warnings
-
-
-def own_cell(spec: ClusterSpec, name: str) -> int | None:
-    """Return the position of the top cell of a node; None if the node is inside a larger cell."""
-    for position, cell in enumerate(spec.physical):
-        cell_type = spec.cell_types.get(cell.type)
-        address = cell.address or str(position)
-        if cell_type is not None and cell_type.node_level and address == name:
-            return position
-    return None
-
-
-def _with(
-    physical: tuple[PhysicalCell, ...], position: int | None, cell: PhysicalCell
-) -> tuple[PhysicalCell, ...]:
-    """Return the cells with a new cell at the end, or with a cell replaced at its position.
-
-    Default addresses count positions, so the positions of other cells must not change.
-    """
-    if position is None:
-        return (*physical, cell)
-    return (*physical[:position], cell, *physical[position + 1 :])
-
-
-def _imported_words(node: Node, topology: TopologyNow, proposal: Proposal) -> tuple[str, ...]:
-    """Return the differences between import and report; ignore equal device indices."""
-    imported = {index for name, index in topology.cells.devices if name == node.name}
-    found = {leaf.device.index for leaf in proposal.leaves}
-    if imported >= found:
-        return ()
-    extra = ", ".join(str(index) for index in sorted(found - imported))
-    return (sentence("import-lacks-devices", node=node.name, extra=extra),)
-
-
-def _fault(spec: ClusterSpec) -> str:
-    try:
-        ClusterTopology(spec)
-        answer = feasible(spec)
-    except CellError as error:
-        return str(error)
-    return "" if answer.ok else answer.witness
 
 
 def _write_devices(
@@ -274,7 +211,8 @@ def _write_devices(
         {row.pk: places[number] for number, row in kept.items()},
         {row.pk: row for row in kept.values()},
     )
-    cpus, memory = _shares(inventory, len(places))
+    working = sum(not is_display(place.device_type) for place in places.values())
+    cpus, memory = _shares(inventory, working or len(places))
     added = [places[number] for number in sorted(places.keys() - kept.keys())]
     new = {place.index: _new_row(node, place) for place in added}
     for number, row in new.items():
@@ -315,7 +253,10 @@ def _restore_marks(rows: Collection[Device]) -> None:
 
 
 def _shares(inventory: Inventory, devices: int) -> tuple[float, int]:
-    """Return the processors and the memory in bytes of the machine per device."""
+    """Return the processors and the memory in bytes of the machine per device.
+
+    A display GPU has the same share, but does not reduce that of the others.
+    """
     return inventory.cpus / max(devices, 1), inventory.memory_bytes // max(devices, 1)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from django.db import transaction
 
-from scheduling.clusters.models import Node
+from scheduling.clusters.models import Device, Node
 from scheduling.clusters.models.nodes import PLAIN_LEVELS
 from scheduling.clusters.services.inventory import apply_inventory
 from scheduling.clusters.services.node_holds import cordon_by_conditions, end_expired_marks
@@ -107,6 +107,7 @@ def record_probe(
         driver_version=found.driver,
         cuda_version=found.cuda,
         gpu_memory_bytes=least_gpu_memory(inventory),
+        type_memory=memory_by_type(node_id, found),
         enforces_limits=bool(found.cgroups)
         and not (found.devices and all(device.declared for device in found.devices)),
     )
@@ -119,6 +120,18 @@ def least_gpu_memory(inventory: Mapping[str, Any]) -> int:
     """Return the bytes of memory of the smallest GPU in an inventory; 0 if one is unknown."""
     gpus = [device for device in inventory.get("devices", ()) if not device.get("declared")]
     return min((int(device.get("memory_bytes") or 0) for device in gpus), default=0)
+
+
+def memory_by_type(node_id: int, inventory: Inventory) -> dict[str, int]:
+    """Return the bytes of memory of the smallest GPU of each type; empty for a single type."""
+    rows = Device.objects.filter(node_id=node_id, retired_at=None, is_gpu=True)
+    types = dict(rows.values_list("model", "device_type"))
+    found: dict[str, int] = {}
+    for device in inventory.devices:
+        kind = types.get(device.type)
+        if kind is not None and not device.declared:
+            found[kind] = min(device.memory_bytes, found.get(kind, device.memory_bytes))
+    return found if len(found) > 1 else {}
 
 
 def _follow_driver(node: Node, inventory: Mapping[str, Any], now: datetime) -> None:

@@ -11,6 +11,7 @@ from scheduling.core.cells.books import CellBooks
 from scheduling.core.cells.errors import RequestError
 from scheduling.core.cells.explain import devices, most_devices, never_fits, quota_of
 from scheduling.core.cells.requests import GangRequest, Wait, WaitCode
+from scheduling.core.device_types import usable
 from scheduling.core.messages import message, sentence
 from tessera.messages import Listing, Message
 
@@ -32,7 +33,7 @@ def candidate_chains(books: CellBooks, request: GangRequest) -> list[str]:
     if request.pinned is not None:
         return [_chain_of_pinned(books, request, request.pinned)]
     by_type = books.topology.leaf_types
-    types = request.leaf_types or tuple(sorted(by_type))
+    types = request.leaf_types or usable(sorted(by_type))
     chains = list(dict.fromkeys(c for leaf in types for c in by_type.get(leaf, ())))
     if not chains:
         raise RequestError(

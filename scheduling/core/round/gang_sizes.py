@@ -7,6 +7,7 @@ of devices; beyond that it is several instances of the submitted size.
 from collections.abc import Iterator
 from dataclasses import replace
 
+from scheduling.core.device_types import is_display
 from scheduling.core.jobspec import Demand, MemberDemand
 from scheduling.core.policy_interface import Alloc, Part, Scale, Step
 
@@ -73,6 +74,8 @@ def _shaped(member: MemberDemand, part: Part) -> MemberDemand | None:
 def _on_type(member: MemberDemand, part: Part) -> MemberDemand:
     if part.type is None or member.device_types == (part.type,):
         return member
+    if not member.device_types and is_display(part.type):
+        return member  # only jobs that name a display GPU get one
     return replace(member, device_types=(part.type,))
 
 

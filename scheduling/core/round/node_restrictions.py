@@ -243,7 +243,9 @@ def _unsuited(
     required = _required(job.demand)
     if required == NO_REQUIREMENTS:
         return
-    unmet = {facts: required.unmet_by(facts) for facts in {node.gpus for node in snapshot.nodes}}
+    named = {kind for member in job.demand.members for kind in member.device_types}
+    gpus = {node.name: node.gpus_for(named) for node in snapshot.nodes}
+    unmet = {facts: required.unmet_by(facts) for facts in set(gpus.values())}
     best = strictest(unmet)
     memory, most = _gibibytes(required), _gibibytes(best)
     for name, is_known, text in (
@@ -255,7 +257,7 @@ def _unsuited(
         ("cuda", best.cuda, message("cuda-too-low", least=required.cuda, most=best.cuda)),
         ("device_memory", most, message("device-memory-too-low", least=memory, most=most)),
     ):
-        gone = frozenset(node.name for node in snapshot.nodes if name in unmet[node.gpus])
+        gone = frozenset(node.name for node in snapshot.nodes if name in unmet[gpus[node.name]])
         if not gone:
             continue
         field = f"requires.{name}"

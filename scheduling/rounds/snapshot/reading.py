@@ -265,12 +265,13 @@ def _nodes(using: str) -> list[tuple[Any, ...]]:
             open_tenancy=FilteredRelation("tenancies", condition=Q(tenancies__reset_at=None)),
             # Read as text: almost all are empty, and equal texts are parsed once.
             dedicated_text=Cast("dedicated_to", TextField()),
+            type_memory_text=Cast("type_memory", TextField()),
         )
         .order_by("name")
         .values_list(
             "id", "name", "state", "contact", "has_docker", "isolation_level",
             "open_tenancy__tenant_id", "dedicated_text", "has_rdma",
-            "driver_version", "cuda_version", "gpu_memory_bytes",
+            "driver_version", "cuda_version", "gpu_memory_bytes", "type_memory_text",
         )
     )  # fmt: skip
 
@@ -349,14 +350,22 @@ def _node_facts(
             tenants=_tenants(dedicated),
             has_rdma=has_rdma,
             gpus=_gpu_facts(*gpus),
+            type_memory=_type_memory(memory),
         )
-        for pk, name, state, contact, has_docker, level, owner, dedicated, has_rdma, *gpus in nodes
-    )
+        for (
+            pk, name, state, contact, has_docker, level, owner, dedicated, has_rdma, *gpus, memory
+        ) in nodes
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=1024)
 def _gpu_facts(driver: str, cuda: str, device_memory: int) -> Requirements:
     return Requirements(driver=driver, cuda=cuda, device_memory=device_memory)
+
+
+@lru_cache(maxsize=1024)
+def _type_memory(stored: str) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(json.loads(stored).items()))
 
 
 @lru_cache(maxsize=1024)

@@ -14,7 +14,7 @@ from tessera.cli.exits import UsageError
 from tessera.cli.output import AsJson, err, out, print_json, print_table, state_text
 from tessera.cli.session import Session
 from tessera.client import ApiError, Client, seen_fingerprint
-from tessera.results import Node
+from tessera.results import Node, types_of_node
 
 app = typer.Typer(help="Nodes of the cluster.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -113,7 +113,7 @@ def list_nodes(context: typer.Context, *, as_json: AsJson = False) -> None:
                 str(node.id),
                 escape(node.name),
                 state_text(node.state),
-                escape(str(node.body.get("device_type") or "")),
+                escape(", ".join(types_of_node(node.body))),
                 str(node.body.get("devices", "")),
                 _free(node.body),
                 escape(node.isolation_level),

@@ -44,6 +44,7 @@ class Gpu(NamedTuple):
         utilisation: share of the last interval in which it was busy, 0 to 1.
         temperature: degrees Celsius.
         power: watts.
+        display: a screen shows its output.
         instance: GPU instance and compute instance (MIG), such as ``7/0``; empty for a whole GPU.
     """
 
@@ -59,6 +60,7 @@ class Gpu(NamedTuple):
     power: Optional[float] = None
     compute_mode: str = ""
     instance: str = ""
+    display: bool = False
     health: Health = Health()
 
 

@@ -219,6 +219,7 @@ class NvmlReader(Reader):
             temperature=None if temperature is None else float(temperature),
             power=None if power is None else power / 1000,
             compute_mode=COMPUTE_MODES[mode] if 0 <= mode < len(COMPUTE_MODES) else "",
+            display=bool(ask(0, nvml.nvmlDeviceGetDisplayActive, handle)),
             health=self._health(handle, in_detail=in_detail),
         )
 

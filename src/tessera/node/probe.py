@@ -250,6 +250,7 @@ def _found(answer: driver.Answer, warnings: List[str]) -> Found:
             memory_bytes=gpu.memory_bytes or 0,
             serial=gpu.serial,
             pci_address=gpu.pci_address,
+            display=gpu.display,
         )
         for gpu, path in zip(gpus, paths)  # noqa: B905 - strict came with Python 3.10
     ]

@@ -26,7 +26,7 @@ _FIELDS = (
     *("index", "uuid", "name", "pci.bus_id", "serial", "memory.total", "memory.used"),
     *("utilization.gpu", "temperature.gpu", "power.draw", "compute_mode", "driver_version"),
     *("ecc.errors.uncorrected.volatile.total", "retired_pages.pending"),
-    "clocks_throttle_reasons.active",
+    *("clocks_throttle_reasons.active", "display_active"),
 )
 _UNKNOWN_FIELD = re.compile(r'Field "([^"]+)" is not a valid field to query')
 _LOST = re.compile(r"device handle for GPU ?([0-9A-Fa-f:.]+): .*lost", re.IGNORECASE)
@@ -188,6 +188,7 @@ def _gpu(row: Dict[str, str], remaps: Dict[str, List[str]], links: Dict[str, int
         temperature=_number(row.get("temperature.gpu")),
         power=_number(row.get("power.draw")),
         compute_mode="" if "[" in row.get("compute_mode", "[") else row["compute_mode"],
+        display=row.get("display_active") == "Enabled",
         health=Health(
             fault=_fault(row),
             ecc_uncorrectable=None if errors is None else int(errors),

@@ -6,14 +6,15 @@ from hypothesis import strategies as st
 
 from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell
 from scheduling.core.cells.topology import ClusterTopology
+from scheduling.core.device_types import reported_types, type_name
 from scheduling.core.inventory import (
-    leaf_name,
     level_of,
     level_words,
     propose,
     with_addresses,
 )
 from scheduling.core.jobspec import Within
+from scheduling.core.node_parts import Home
 from tessera.inventory import Device, Inventory
 
 LEVELS = ["node", "socket", "pcie", "device"]
@@ -34,14 +35,15 @@ def regular(sockets, switches, leaves, kind="A100"):
 def topology_of(proposal, known=()):
     spec = ClusterSpec(
         cell_types={**dict(known), **proposal.new_types},
-        physical=(proposal.cell,),
+        physical=tuple(part.cell for part in proposal.parts),
         virtual_clusters={},
     )
     return ClusterTopology(spec)
 
 
 def fans(proposal, known=()):
-    chain = topology_of(proposal, known).chains[proposal.chain]
+    (part,) = proposal.parts
+    chain = topology_of(proposal, known).chains[part.chain]
     return tuple(reversed(chain.fan[2:]))
 
 
@@ -53,8 +55,9 @@ def test_a_regular_tree_keeps_its_levels_and_names_them_after_the_type():
         "A100-socket": CellType(child="A100-pcie", count=2),
         "A100-node": CellType(child="A100-socket", count=2, node_level=True),
     }
-    assert (proposal.device_type, proposal.chain, proposal.warnings) == ("A100", "A100-node", ())
-    assert [leaf.address for leaf in proposal.leaves][:3] == ["n1/0/0/0", "n1/0/0/1", "n1/0/1/2"]
+    (part,) = proposal.parts
+    assert (part.device_type, part.chain, proposal.warnings) == ("A100", "A100-node", ())
+    assert [leaf.address for leaf in part.leaves][:3] == ["n1/0/0/0", "n1/0/0/1", "n1/0/1/2"]
 
 
 @given(
@@ -70,9 +73,10 @@ def test_every_regular_tree_is_built_with_its_own_leaves(sockets, switches, leav
     proposal = propose(node="n1", inventory=inventory(devices), known={})
 
     topology = topology_of(proposal)
-    assert {leaf.address for leaf in proposal.leaves} == set(topology.leaves)
+    (part,) = proposal.parts
+    assert {leaf.address for leaf in part.leaves} == set(topology.leaves)
     assert {key[1] for key in topology.devices} == {device.index for device in devices}
-    chain = topology.chains[proposal.chain]
+    chain = topology.chains[part.chain]
     assert all(chain.complete)
     assert 1 not in fans(proposal)[:-1]
 
@@ -83,8 +87,9 @@ def test_any_tree_gives_a_topology_with_all_its_devices(paths):
 
     proposal = propose(node="n1", inventory=inventory(devices), known={})
 
-    assert {leaf.address for leaf in proposal.leaves} == set(topology_of(proposal).leaves)
-    assert len(proposal.leaves) == len(devices)
+    (part,) = proposal.parts
+    assert {leaf.address for leaf in part.leaves} == set(topology_of(proposal).leaves)
+    assert len(part.leaves) == len(devices)
 
 
 def test_an_irregular_tree_is_flattened_and_says_so():
@@ -111,7 +116,7 @@ def test_a_chain_of_the_same_shape_is_used_again_whatever_its_name():
 
     proposal = propose(node="n", inventory=inventory(regular(2, 2, 2)), known=known)
 
-    assert (proposal.chain, dict(proposal.new_types)) == ("box", {})
+    assert (proposal.parts[0].chain, dict(proposal.new_types)) == ("box", {})
 
 
 def test_another_shape_of_the_same_type_gets_a_name_of_its_own():
@@ -120,25 +125,126 @@ def test_another_shape_of_the_same_type_gets_a_name_of_its_own():
     both = {**first.new_types, **second.new_types}
     third = propose(node="o", inventory=inventory(regular(2, 1, 4)), known=both)
 
-    assert second.chain == "A100-2x4-node"
+    assert second.parts[0].chain == "A100-2x4-node"
     assert not set(first.new_types) & set(second.new_types)
-    assert (third.chain, dict(third.new_types)) == ("A100-2x4-node", {})
+    assert (third.parts[0].chain, dict(third.new_types)) == ("A100-2x4-node", {})
 
 
-def test_the_majority_of_types_is_used_and_the_rest_is_named():
-    devices = [Device(index=i, type="A" if i else "B", path=[]) for i in range(4)]
+def mixed(*kinds, memory=0, **facts):
+    return [
+        Device(index=i, type=kind, path=[], memory_bytes=memory, **facts)
+        for i, kind in enumerate(kinds)
+    ]
 
-    proposal = propose(node="n", inventory=inventory(devices, ["node", "device"]), known={})
 
-    assert proposal.device_type == "A"
-    assert [leaf.device.index for leaf in proposal.leaves] == [1, 2, 3]
-    assert "1 device of type B" in proposal.warnings[0]
+def flat(devices, **options):
+    found = inventory(devices, ["node", "device"])
+    return propose(node="n", inventory=found, **{"known": {}, **options})
+
+
+def test_each_type_of_a_node_has_a_cell_of_its_own():
+    proposal = flat(mixed("B", "A", "A", "C", "A"))
+
+    shown = [(p.device_type, p.chain, p.cell.address) for p in proposal.parts]
+    assert shown == [("A", "A-node", "n"), ("B", "B-node", "B/n"), ("C", "C-node", "C/n")]
+    assert [[leaf.address for leaf in part.leaves] for part in proposal.parts] == [
+        ["n/1", "n/2", "n/4"], ["B/n/0"], ["C/n/3"],
+    ]  # fmt: skip
+    topology = topology_of(proposal)
+    assert {index for node, index in topology.devices if node == "n"} == {0, 1, 2, 3, 4}
+    assert proposal.warnings == ()
+
+
+def home(chain, kind, address, *numbers, is_fixed=False):
+    return Home(
+        chain=chain,
+        device_type=kind,
+        address=address,
+        numbers=frozenset(numbers),
+        is_fixed=is_fixed,
+    )
+
+
+def test_an_existing_cell_keeps_its_address_when_a_larger_part_appears():
+    homes = [home("A-node", "A", "n", 0)]
+
+    proposal = flat(mixed("A", "B", "B"), homes=homes, kept={"A-node"})
+
+    assert [(p.device_type, p.cell.address) for p in proposal.parts] == [("B", "B/n")]
+
+
+def test_a_device_of_a_known_type_enlarges_the_cell_of_its_type():
+    homes = [home("A-node", "A", "n", 0), home("B-node", "B", "B/n", 1)]
+
+    proposal = flat(mixed("A", "B", "B"), homes=homes, kept={"A-node", "B-node"})
+
+    (part,) = proposal.parts
+    assert (part.cell.address, [leaf.address for leaf in part.leaves]) == (
+        "B/n", ["B/n/1", "B/n/2"],
+    )  # fmt: skip
+
+
+def test_a_cell_inside_a_larger_one_keeps_its_shape_and_other_types_are_added():
+    homes = [home("rack", "A", "r/n", 0, 1, is_fixed=True)]
+
+    proposal = flat(mixed("A", "A", "A", "B"), homes=homes)
+
+    assert [(p.device_type, p.cell.address) for p in proposal.parts] == [("B", "n")]
+    assert dict(proposal.extra) == {"rack": (2,)}
+
+
+def test_a_cell_whose_devices_have_another_name_stays_one_part():
+    homes = [home("A100-node", "A100", "n", 0, 1)]
+
+    proposal = flat(mixed("NVIDIA-A100", "NVIDIA-A100"), homes=homes)
+
+    assert [(p.device_type, len(p.leaves)) for p in proposal.parts] == [("NVIDIA-A100", 2)]
+
+
+def test_types_beyond_the_limit_are_named():
+    proposal = flat(mixed(*(f"type-{number}" for number in range(18))))
+
+    assert len(proposal.parts) == 16
+    assert "2 devices are not used" in proposal.warnings[-1]
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("devices", "types"),
+    [
+        (
+            [
+                *mixed("V100", "V100", memory=32 * GIB),
+                *mixed("T400", memory=4 * GIB, display=True),
+            ],
+            {"V100": "V100", "T400": "T400-display"},
+        ),
+        (
+            [*mixed("V100", memory=32 * GIB), *mixed("NVIDIA-DGX-Display", memory=4 * GIB)],
+            {"V100": "V100", "NVIDIA-DGX-Display": "NVIDIA-DGX-Display"},
+        ),
+        (mixed("RTX", "RTX", memory=24 * GIB, display=True), {"RTX": "RTX"}),
+        (
+            [*mixed("A", memory=24 * GIB), *mixed("B", memory=20 * GIB, display=True)],
+            {"A": "A", "B": "B"},
+        ),
+        (
+            [*mixed("A", memory=24 * GIB), *mixed("B", memory=8 * GIB)],
+            {"A": "A", "B": "B"},
+        ),
+        (mixed("A", display=True), {"A": "A"}),
+    ],
+)
+def test_small_gpus_that_show_a_screen_are_a_type_of_their_own(devices, types):
+    assert dict(reported_types(devices)) == types
 
 
 def test_a_node_without_devices_has_no_cell():
     proposal = propose(node="n", inventory=inventory([]), known={})
 
-    assert (proposal.cell, proposal.leaves) == (None, ())
+    assert proposal.parts == ()
     assert proposal.warnings
 
 
@@ -152,11 +258,13 @@ def test_a_node_without_devices_has_no_cell():
     ],
 )
 def test_a_type_becomes_a_name_that_is_safe_in_addresses(kind, name):
-    assert leaf_name(kind, {}) == name
+    assert type_name(kind) == name
 
 
 def test_a_device_type_that_is_a_cell_type_gets_another_name():
-    assert leaf_name("A", {"A": CellType(child="b", count=2)}) == "A-device"
+    known = {"A": CellType(child="b", count=2)}
+
+    assert flat(mixed("A"), known=known).parts[0].device_type == "A-device"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import ceil, isfinite
 
-from scheduling.core.jobspec import JobClass
+from scheduling.core.device_types import is_display
+from scheduling.core.jobspec import JobClass, MemberDemand
 from scheduling.core.policies.base import rigid_alloc
 from scheduling.core.policy_interface import (
     Alloc,
@@ -41,11 +42,15 @@ def one_type(job: PolicyJob, kinds: Iterable[str]) -> list[str]:
     able = [
         kind
         for kind in kinds
-        if all(not m.device_types or kind in m.device_types for m in job.demand.members)
+        if all(_accepts(member, kind) for member in job.demand.members)
         and (not job.grids or kind in job.types_at(job.gang))
     ]
     rank = {kind: position for position, kind in enumerate(job.types)}
     return sorted(able, key=lambda kind: (rank.get(kind, len(rank)), kind))
+
+
+def _accepts(member: MemberDemand, kind: str) -> bool:
+    return kind in member.device_types if member.device_types else not is_display(kind)
 
 
 def on_type(job: PolicyJob, kind: str) -> Alloc:

@@ -10,6 +10,7 @@ from tessera.cli.slurm.arguments import Parser
 from tessera.cli.slurm.columns import Column, by_letters, keys_of, lines_of
 from tessera.cli.slurm.documents import document, node_group, take_json, wants_json
 from tessera.cli.slurm.words import IN_USE, LONG_NODE_STATES, node_state, read_node_states
+from tessera.results import types_of_node
 
 _GROUPS: Final = "%12P %.5D %6t %N"
 _LONG: Final = "%12P %.5a %.10l %.5D %.11T %N"
@@ -84,7 +85,7 @@ def _is_wanted(node: Mapping[str, Any], given: Any, states: Set[str]) -> bool:
         for text in (given.partition, given.nodes)
     )
     return (
-        (not kinds or str(node.get("device_type") or "").lower() in kinds)
+        (not kinds or bool(kinds & {kind.lower() for kind in types_of_node(node)}))
         and (not names or str(node["name"]).lower() in names)
         and (not states or state in states)
         and (not given.list_reasons or state not in IN_USE | {"idle"})
