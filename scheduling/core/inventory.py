@@ -3,13 +3,12 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, count
+from itertools import chain, combinations, count
 from typing import Final
 
-from scheduling.core.cells.cell_tree import child_segment
+from scheduling.core.cells.cell_tree import child_segment, level_word
 from scheduling.core.cells.spec import CellType, PhysicalCell
 from scheduling.core.device_types import clean_name, reported_types
-from scheduling.core.jobspec import Within
 from scheduling.core.node_parts import MAX_PARTS, Home, divide
 from tessera.inventory import Device, Inventory
 
@@ -17,7 +16,7 @@ DEVICE: Final = "device"
 NODE: Final = "node"
 _RUNG_WORDS: Final = {1: ("socket",), 2: ("pcie", "socket")}
 _SPOKEN: Final = frozenset(
-    {"pcie", "switch", "socket", "numa", "nvlink", "board", "rack", "row", "pod"}
+    {"pcie", "switch", "socket", "numa", "nvlink", "board", "rack", "row", "pod", "pool"}
 )
 
 
@@ -130,30 +129,6 @@ def propose(
     )
 
 
-def level_of(within: Within, *, node_level: int, levels: int) -> int:
-    """Return the level of a chain for a job's ``within``, counted from 1 (the device).
-
-    Levels have no agreed names, so the structure decides: with one level between device and node,
-    pcie and socket both mean it; with two or more, pcie is the lowest and socket the highest
-    of them. A missing level becomes the next larger one. A rack is the level above the node,
-    or the node if there is none.
-
-    Args:
-        within: field ``within`` of the job.
-        node_level: the chain's level of one machine.
-        levels: number of levels of the chain.
-    """
-    if within is Within.DEVICE:
-        return 1
-    if within is Within.PCIE:
-        return min(2, node_level)
-    if within is Within.SOCKET:
-        return max(node_level - 1, 2) if node_level > 2 else node_level
-    if within is Within.NODE:
-        return node_level
-    return min(node_level + 1, levels)
-
-
 def level_words(types: Sequence[str], *, node_level: int) -> tuple[str, ...]:
     """Return the usual names of the levels of a chain, from the device up.
 
@@ -164,10 +139,10 @@ def level_words(types: Sequence[str], *, node_level: int) -> tuple[str, ...]:
     between = _RUNG_WORDS.get(node_level - 2)
     words = []
     for level, name in enumerate(types, start=1):
-        spoken = name.rpartition("-")[2].lower()
+        spoken = level_word(name)
         if level in {1, node_level}:
             words.append(NODE if level == node_level else DEVICE)
-        elif spoken in _SPOKEN:
+        elif set(spoken.split("+")) <= _SPOKEN:
             words.append(spoken)
         elif level < node_level:
             words.append(between[level - 2] if between else f"level {level}")
@@ -197,21 +172,36 @@ class _Tree:
 
 
 def _regular(devices: Sequence[Device], levels: Sequence[str]) -> _Tree:
-    """Build the tree without redundant levels; flat if cells of a level differ in size."""
+    """Build the tree without redundant levels, and without levels whose cells differ in size.
+
+    If not all levels are regular together, the largest number of them is retained; among equal
+    numbers the upper levels first, then NVLink domains. If none is regular, the tree is flat.
+    """
     depth = max(len(levels) - 2, 0)
-    paths = [tuple(device.path[:depth]) for device in devices]
-    fans = _fans(paths) if len({len(path) for path in paths}) == 1 else None
-    if fans is None:
-        warning = "The levels between node and device are omitted: cells of one level differ."
-        return _Tree(paths=tuple(() for _ in devices), fans=(len(devices),), warnings=(warning,))
+    full = [tuple(device.path[:depth]) for device in devices]
+    choices = [
+        chosen for size in range(depth, 0, -1) for chosen in combinations(range(depth), size)
+    ]
+    same = len({len(path) for path in full}) == 1
+    chosen, fans = next(
+        (
+            (chosen, found)
+            for chosen in (choices if same else ())
+            if (found := _fans([tuple(path[at] for at in chosen) for path in full]))
+        ),
+        ((), [len(devices)]),
+    )
     kept = [position for position, fan in enumerate(fans[:-1]) if fan > 1]
     if fans[-1] == 1 and kept:
         # The lowest level has one device per cell, so the device itself is enough.
         fans[-1] = fans[kept.pop()]
+    omitted = depth and len(chosen) < len(full[0])
+    warning = "Levels between node and device are omitted: cells of one level differ."
     return _Tree(
-        paths=tuple(tuple(path[position] for position in kept) for path in paths),
+        paths=tuple(tuple(path[chosen[position]] for position in kept) for path in full),
         fans=(*(fans[position] for position in kept), fans[-1]),
-        words=tuple(clean_name(levels[position + 1]) for position in kept),
+        words=tuple(clean_name(levels[chosen[position] + 1]) for position in kept),
+        warnings=(warning,) if omitted else (),
     )
 
 

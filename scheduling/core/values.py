@@ -208,6 +208,7 @@ class NodeFacts:
         has_rdma: whether containers can get InfiniBand devices.
         gpus: versions of its GPU driver, and memory of its smallest GPU.
         type_memory: memory of the smallest GPU of each type, if it has GPUs of several types.
+        nvlink: types whose devices have NVLink domains of two or more.
     """
 
     name: str
@@ -222,6 +223,7 @@ class NodeFacts:
     has_rdma: bool = False
     gpus: Requirements = NO_REQUIREMENTS
     type_memory: tuple[tuple[str, int], ...] = ()
+    nvlink: tuple[str, ...] = ()
 
     def gpus_for(self, device_types: Collection[str]) -> Requirements:
         """Return the properties of the GPUs that a job may get here.
@@ -231,9 +233,21 @@ class NodeFacts:
         """
         if not self.type_memory:
             return self.gpus
-        named = set(device_types) or set(usable(kind for kind, _ in self.type_memory))
-        sizes = [size for kind, size in self.type_memory if kind in named]
-        return replace(self.gpus, device_memory=min(sizes, default=0))
+        sizes = dict(self.type_memory)
+        memory = min((sizes[kind] for kind in self._kinds(device_types)), default=0)
+        return replace(self.gpus, device_memory=memory)
+
+    def has_nvlink(self, device_types: Collection[str]) -> bool:
+        """Return whether all GPUs that a job may get here have NVLink domains."""
+        if not self.type_memory:
+            return bool(self.nvlink)
+        kinds = self._kinds(device_types)
+        return bool(kinds) and kinds <= set(self.nvlink)
+
+    def _kinds(self, device_types: Collection[str]) -> set[str]:
+        """Return the types of a node with several types that a job may get."""
+        here = [kind for kind, _ in self.type_memory]
+        return set(here).intersection(device_types) if device_types else set(usable(here))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

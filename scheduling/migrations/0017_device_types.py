@@ -1,4 +1,4 @@
-"""Memory of the GPUs of nodes with several device types."""
+"""Memory of the GPUs of nodes with several device types, and types with NVLink."""
 
 from django.db import migrations, models
 
@@ -13,5 +13,10 @@ class Migration(migrations.Migration):
             model_name="node",
             name="type_memory",
             field=models.JSONField(blank=True, default=dict),
+        ),
+        migrations.AddField(
+            model_name="node",
+            name="nvlink_types",
+            field=models.JSONField(blank=True, default=list),
         ),
     ]

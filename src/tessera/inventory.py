@@ -87,6 +87,7 @@ class Device:
         sharing_modes: modes in which a trial has shown that jobs can share it, best first; empty
             if the node has tried none.
         display: a screen shows the output of the GPU.
+        nvlink: number of its NVLink domain in the node; -1 if no link connects it with another.
     """
 
     index: int
@@ -99,6 +100,7 @@ class Device:
     pci_address: str = ""
     sharing_modes: List[str] = field(default_factory=list)
     display: bool = False
+    nvlink: int = -1
 
 
 @dataclass(frozen=True)
@@ -234,6 +236,7 @@ def _device(data: object, depth: int) -> Device:
         pci_address=take.text("pci_address", "", 32),
         sharing_modes=take.texts("sharing_modes", len(SHARING_MODES), 16),
         display=take.boolean("display", default=False),
+        nvlink=take.integer("nvlink", -1, -1, 4095),
     )
     if not set(device.sharing_modes) <= set(SHARING_MODES):
         raise take.refuse("sharing_modes", f"must be some of {', '.join(SHARING_MODES)}")

@@ -59,6 +59,7 @@ REMEDIES: Final[Mapping[str, Template]] = {
     "ask-later-deadline": fixed("Request a later deadline, or submit it without one."),
     "remove-image": fixed("Remove the image, or ask an admin for a node with Docker."),
     "lower-requirement": fixed("Lower %(name)s, or ask an admin for other nodes or a new driver."),
+    "omit-nvlink": fixed("Use within: node, or ask an admin for a node with NVLink."),
     "omit-rdma": fixed("Omit rdma, or ask an admin for a node with InfiniBand."),
     "use-private-ipc": fixed(
         "Use ipc: private, or ask an admin to dedicate a node to this tenant alone."

@@ -66,13 +66,26 @@ class Instance:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """A machine; ``near`` has the word of each pair of different GPUs."""
+    """A machine; ``near`` has the word of each pair of different GPUs.
+
+    Attributes:
+        linked: pairs that NVLink joins; with ``switched``, NVSwitches join all GPUs.
+    """
 
     boards: tuple[Board, ...]
     driver: str = "535.104.05"
     cuda: int = 12020
     near: dict[tuple[int, int], str] = field(default_factory=dict)
     unknown_fields: tuple[str, ...] = ()
+    linked: frozenset[tuple[int, int]] = frozenset()
+    switched: bool = False
+
+    def ends(self, one: int) -> list[int | None]:
+        """The GPU at the end of each link; None for a switch."""
+        if self.switched:
+            return [None] * len(self.boards[one].links)
+        pairs = [pair for pair in sorted(self.linked) if one in pair]
+        return [pair[0] if pair[1] == one else pair[1] for pair in pairs]
 
     def word(self, one: int, other: int) -> str:
         return self.near.get((min(one, other), max(one, other)), "SYS")
@@ -97,7 +110,16 @@ SOCKETS = {
     for one in range(8)
     for other in range(one + 1, 8)
 }
-DGX_A100 = Machine(boards=boards(8, links=(0,) * 12), near=SOCKETS)
+DGX_A100 = Machine(boards=boards(8, links=(0,) * 12), near=SOCKETS, switched=True)
+A40_PAIRS = Machine(
+    boards=boards(8, name="NVIDIA A40", memory_mib=46068, links=(0,)),
+    near={
+        (one, other): "NODE" if one // 4 == other // 4 else "SYS"
+        for one in range(8)
+        for other in range(one + 1, 8)
+    },
+    linked=frozenset({(0, 1), (2, 3), (4, 5), (6, 7)}),
+)
 CLOUD_T4 = Machine(
     boards=boards(4, name="Tesla T4", memory_mib=15360, remap=None, pages=False),
     near={(a, b): "PHB" for a in range(4) for b in range(a + 1, 4)},
@@ -123,7 +145,12 @@ DISPLAY = Machine(
     ),
     near={(0, 1): "PHB", (0, 2): "PHB", (1, 2): "PHB"},
 )
-MACHINES = {"DGX A100": DGX_A100, "4 x T4 in a VM": CLOUD_T4, "V100 with a display": DISPLAY}
+MACHINES = {
+    "DGX A100": DGX_A100,
+    "pairs of A40": A40_PAIRS,
+    "4 x T4 in a VM": CLOUD_T4,
+    "V100 with a display": DISPLAY,
+}
 
 
 # -- nvidia-smi ----------------------------------------------------------------------------------
@@ -242,12 +269,17 @@ def _links(machine: Machine) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _word(machine: Machine, one: int, other: int) -> str:
+    is_linked = machine.switched or (min(one, other), max(one, other)) in machine.linked
+    return f"NV{len(machine.boards[one].links)}" if is_linked else machine.word(one, other)
+
+
 def _topo(machine: Machine) -> str:
     here = [index for index, board in enumerate(machine.boards) if board.fault != LOST]
     head = "\t" + "\t".join(f"GPU{index}" for index in here) + "\tCPU Affinity\n"
     rows = (
         f"GPU{one}\t"
-        + "\t".join(" X " if one == other else machine.word(one, other) for other in here)
+        + "\t".join(" X " if one == other else _word(machine, one, other) for other in here)
         + "\t0-63\n"
         for one in here
     )
@@ -377,7 +409,17 @@ class Nvml:
         return 0, 0, int(pending), int(failed)
 
     def nvmlDeviceGetNvLinkState(self, handle: int, link: int) -> int:
-        return int(link < len(self._fact(handle, "links")))
+        board = self._fact(handle, "links")
+        is_joined = self.machine.linked or self.machine.switched
+        return int(link < len(self.machine.ends(handle) if is_joined else board))
+
+    def nvmlDeviceGetNvLinkRemoteDeviceType(self, handle: int, link: int) -> int:
+        return 2 if self.machine.ends(handle)[link] is None else 0
+
+    def nvmlDeviceGetNvLinkRemotePciInfo(self, handle: int, link: int) -> Any:
+        end = self.machine.ends(handle)[link]
+        assert end is not None
+        return SimpleNamespace(busId=self.machine.boards[end].bus_id.encode())
 
     def nvmlDeviceGetNvLinkErrorCounter(self, handle: int, link: int, counter: int) -> int:
         return self._fact(handle, "links")[link] if counter == 0 else 0

@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from machines import (
+    A40_PAIRS,
     CLOUD_T4,
     DGX_A100,
     DISPLAY,
@@ -121,11 +123,27 @@ def test_a_gpu_that_requires_a_reset_keeps_its_identity(reader_of: Open) -> None
 
 def test_the_groups_of_gpus_are_those_of_their_buses(reader_of: Open) -> None:
     for machine, groups in (
-        (DGX_A100, [(0, 0), (0, 0), (0, 2), (0, 2), (4, 4), (4, 4), (4, 6), (4, 6)]),
+        (
+            replace(DGX_A100, switched=False),
+            [(0, 0), (0, 0), (0, 2), (0, 2), (4, 4), (4, 4), (4, 6), (4, 6)],
+        ),
         (DISPLAY, [(0, 0), (0, 1), (0, 2)]),
     ):
         reader = reader_of(machine)
         assert reader.closeness(read(reader).gpus) == groups
+
+
+def test_nvlink_domains_are_bridged_pairs_or_all_gpus_of_the_switches(reader_of: Open) -> None:
+    linked = frozenset({(0, 1), (1, 2)})
+    chain = replace(A40_PAIRS.change(1, links=(0, 0)), linked=linked)
+    for machine, expected in (
+        (DGX_A100, [0] * 8),
+        (A40_PAIRS, [0, 0, 2, 2, 4, 4, 6, 6]),
+        (chain, [0, 0, 0, *[-1] * 5]),
+        (CLOUD_T4, [-1] * 4),
+    ):
+        reader = reader_of(machine)
+        assert reader.nvlink_domains(read(reader).gpus) == expected
 
 
 def test_a_machine_without_a_driver_has_no_reading(reader_of: Open) -> None:

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from machines import CLOUD_T4, LOST, write_smi
+from machines import A40_PAIRS, CLOUD_T4, LOST, write_smi
 from session import Session, make_spec, wait_until
 
 from tessera import hardware
@@ -173,6 +173,61 @@ def test_the_numa_nodes_of_one_package_are_one_socket(tmp_path: Path) -> None:
         addresses.append(address)
 
     assert probe.sysfs_paths(addresses, str(tmp_path)) == [(0, 0), (0, 1), (1, 2), (1, 3)]
+
+
+NO_LINK = [-1] * 8
+PAIRS = [0, 0, 2, 2, 4, 4, 6, 6]
+IN_SOCKETS = [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("pcie", "numa", "nvlink", "levels"),
+    [
+        # A DGX A100 in NPS1 and in NPS4: the switches are one domain, the node.
+        (PAIRS, IN_SOCKETS, [0] * 8, ["socket", "pcie"]),
+        (PAIRS, [3, 3, 1, 1, 7, 7, 5, 5], [0] * 8, ["socket", "pcie"]),
+        # NUMA nodes that are neither sockets nor PCIe groups.
+        (list(range(8)), PAIRS, NO_LINK, ["socket", "numa", "pcie"]),
+        # Bridged pairs: of one switch, of two switches, and across switches.
+        (PAIRS, IN_SOCKETS, PAIRS, ["socket", "nvlink+pcie"]),
+        (list(range(8)), IN_SOCKETS, PAIRS, ["socket", "nvlink", "pcie"]),
+        (PAIRS, IN_SOCKETS, [0, 1, 0, 1, 4, 5, 4, 5], ["socket", "nvlink"]),
+        # Islands of the sockets, and domains that cross sockets.
+        (PAIRS, IN_SOCKETS, IN_SOCKETS, ["socket+nvlink", "pcie"]),
+        (list(range(8)), None, [0, 1, 2, 3] * 2, ["nvlink", "pcie"]),
+    ],
+)
+def test_nvlink_and_numa_are_levels_where_they_divide_the_gpus(
+    pcie: list[int],
+    numa: list[int] | None,
+    nvlink: list[int],
+    levels: list[str],
+) -> None:
+    pairs = list(zip(IN_SOCKETS, pcie, strict=True))
+
+    found, paths = probe.nested_levels(pairs, numa, nvlink)
+
+    assert found == levels
+    assert [len(path) for path in paths] == [len(levels)] * 8
+    for above, below in zip(range(len(levels)), range(1, len(levels)), strict=False):
+        cells = {path[below]: path[above] for path in paths}
+        assert all(cells[path[below]] == path[above] for path in paths)
+    assert len({path[-1] for path in paths}) == len({*_labels(found[-1], pcie, numa, nvlink)})
+
+
+def _labels(level: str, pcie: list[int], numa: list[int] | None, nvlink: list[int]) -> list[int]:
+    return nvlink if "nvlink" in level else pcie if level == "pcie" else numa or []
+
+
+def test_bridged_pairs_are_cells_of_the_inventory(home: Path, smi: Path) -> None:
+    write_smi(A40_PAIRS, smi)
+
+    inventory = probe.inventory(str(home))
+
+    assert inventory.levels == ["node", "socket", "nvlink", "pcie", "device"]
+    assert [device.nvlink for device in inventory.devices] == PAIRS
+    assert [device.path[1] for device in inventory.devices] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert Inventory.from_json(inventory.to_json()) == inventory
 
 
 def test_a_machine_with_nothing_has_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

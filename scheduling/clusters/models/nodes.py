@@ -38,9 +38,10 @@ class Node(models.Model):
     containers; they are empty if unknown. ``has_rdma`` is true if its containers can get
     InfiniBand devices. ``driver_version``, ``cuda_version`` and ``gpu_memory_bytes`` (of the
     smallest GPU) are facts of the last probe, empty or 0 if unknown. ``type_memory`` has the bytes
-    of the smallest GPU by device type if the node has GPUs of several types. ``data_interface``
-    names the network interface for traffic between the members of a gang; if it is empty, the
-    fastest common one is used. ``storages`` has the last probe of each source of a storage, by source.
+    of the smallest GPU by device type if the node has GPUs of several types, and
+    ``nvlink_types`` the types whose devices are in NVLink domains. ``data_interface`` names the
+    network interface for traffic between the members of a gang; if it is empty, the fastest common
+    one is used. ``storages`` has the last probe of each source of a storage, by source.
     ``guests`` limits the guests on its devices (``Consent``), whatever their holders allow.
     """
 
@@ -66,6 +67,7 @@ class Node(models.Model):
     cuda_version = models.CharField(max_length=32, blank=True, default="")
     gpu_memory_bytes = models.BigIntegerField(default=0)
     type_memory = models.JSONField(default=dict, blank=True)
+    nvlink_types = models.JSONField(default=list, blank=True)
     data_interface = models.CharField(max_length=15, blank=True, default="")
     isolation = models.JSONField(default=list, blank=True)
     enforces_limits = models.BooleanField(null=True)

@@ -17,6 +17,7 @@ from scheduling.enums import MemberStep, NodeState
 from scheduling.jobs.services.lifecycle import Note, try_job_event
 from scheduling.notices.services.outbox import put_node_state
 from scheduling.runs.models import Attempt
+from scheduling.topology.current import current_topology
 from tessera.hardware import DRIVER_HUNG
 from tessera.inventory import Inventory
 from tessera.isolation import NONE, OWN_NETWORK, SHARED_NETWORK, IsolationProbe, best_available
@@ -108,6 +109,7 @@ def record_probe(
         cuda_version=found.cuda,
         gpu_memory_bytes=least_gpu_memory(inventory),
         type_memory=memory_by_type(node_id, found),
+        nvlink_types=nvlink_types(node_id, found),
         enforces_limits=bool(found.cgroups)
         and not (found.devices and all(device.declared for device in found.devices)),
     )
@@ -132,6 +134,31 @@ def memory_by_type(node_id: int, inventory: Inventory) -> dict[str, int]:
         if kind is not None and not device.declared:
             found[kind] = min(device.memory_bytes, found.get(kind, device.memory_bytes))
     return found if len(found) > 1 else {}
+
+
+def nvlink_types(node_id: int, inventory: Inventory) -> list[str]:
+    """Return the device types of a node whose cells are, or contain, NVLink domains.
+
+    A node whose GPUs of a type are all in one domain is itself the cell of this domain.
+    """
+    rows = Device.objects.filter(node_id=node_id, retired_at=None, is_gpu=True)
+    chains = {
+        model: (kind, chain)
+        for model, kind, chain in rows.values_list("model", "device_type", "chain")
+    }
+    domains: dict[tuple[str, str], list[int]] = {}
+    for device in inventory.devices:
+        if device.type in chains and not device.declared:
+            domains.setdefault(chains[device.type], []).append(device.nvlink)
+    if all(domain < 0 for found in domains.values() for domain in found):
+        return []
+    cells = current_topology().cells.chains
+    return sorted(
+        kind
+        for (kind, chain), found in domains.items()
+        if (len(found) > 1 and len(set(found)) == 1 and found[0] >= 0)
+        or cells[chain].has_level("nvlink")
+    )
 
 
 def _follow_driver(node: Node, inventory: Mapping[str, Any], now: datetime) -> None:

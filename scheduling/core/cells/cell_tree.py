@@ -15,6 +15,11 @@ def child_segment(parent_type: CellType, parent_index: int, position: int) -> in
     return base * parent_type.count + position
 
 
+def level_word(type_name: str) -> str:
+    """Return the last word of a cell type; words of one level that is several are joined by +."""
+    return type_name.rpartition("-")[2].lower()
+
+
 @dataclass(slots=True)
 class TreeCell:
     """A cell that has no number yet."""

@@ -8,9 +8,18 @@ traverses lists even if they have numbers only.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from scheduling.core.cells.cell_tree import TreeCell, build_levels, device_index, type_path
+from scheduling.core.cells.cell_tree import (
+    TreeCell,
+    build_levels,
+    device_index,
+    level_word,
+    type_path,
+)
 from scheduling.core.cells.errors import SpecError
 from scheduling.core.cells.spec import CellType, ClusterSpec, PhysicalCell
+
+_NAMED = frozenset({"nvlink", "numa"})
+_SWITCHES = frozenset({"pcie", "switch"})
 
 
 class ChainTopology:
@@ -24,6 +33,7 @@ class ChainTopology:
         caps: devices of a bin of a quota cell by level: the cell's, at most a node's.
         levels_of: devices of a bin -> levels whose quota cells have such bins, ascending.
         bin_sizes: bitmap of the devices of bins of quota cells.
+        named: levels by names such as ``within:socket``.
         base: first cell number of a level; ``base[levels + 1]`` is the number of cells.
         roots: the maximal complete cells; quota cells are always inside one.
         paths: level -> paths of the virtual addresses of a complete cell's devices, in order;
@@ -46,6 +56,7 @@ class ChainTopology:
         "levels",
         "levels_of",
         "name",
+        "named",
         "node_base",
         "node_level",
         "node_names",
@@ -68,6 +79,7 @@ class ChainTopology:
         self.name = name
         self.paths: dict[int, list[str]] = {}
         self._measure_types(cell_types)
+        self.named = self._levels_by_name()
         cells = build_levels(self.types, cell_types, tops)
         self._number(cells)
         self._measure()
@@ -90,19 +102,42 @@ class ChainTopology:
     def level_named(self, type_name: str) -> int | None:
         """Return the level of a cell type in this chain, or None.
 
-        Names such as ``within:socket`` select a level by structure, not by type name: the device,
-        the lowest and the highest level between device and node, the node, and the level above
-        it. A missing level below the node means the next larger one.
+        Names such as ``within:socket`` select a level by structure, since levels have no agreed
+        names: the device, the lowest and the highest level between device and node, the node, and
+        the level above it. Only NVLink domains and NUMA nodes are known by name, and a PCIe switch
+        is not a socket. A missing level below the node means the next larger one.
         """
         if type_name in self.types[1:]:
             return self.types.index(type_name)
-        return {
+        return self.named.get(type_name)
+
+    def has_level(self, word: str) -> bool:
+        """Return whether a level between device and node has this name."""
+        return any(word in words for words in self._words_inside().values())
+
+    def _levels_by_name(self) -> dict[str, int]:
+        """Return the levels of the names ``within:...``, without that of a missing rack."""
+        inside = self._words_inside()
+        plain = [level for level, words in inside.items() if not words <= _NAMED]
+        sockets = [n for n in plain if "socket" in inside[n] or not inside[n] & _SWITCHES]
+        socket = sockets[-1] if sockets else self.node_level
+        found = {
             "within:device": 1,
-            "within:pcie": min(2, self.node_level),
-            "within:socket": min(max(self.node_level - 1, 2), self.node_level),
+            "within:pcie": plain[0] if plain else self.node_level,
+            "within:socket": socket,
             "within:node": self.node_level,
-            "within:rack": self.node_level + 1 if self.node_level < self.levels else None,
-        }.get(type_name)
+        }
+        for word, missing in (("nvlink", self.node_level), ("numa", socket)):
+            found[f"within:{word}"] = next((n for n in inside if word in inside[n]), missing)
+        if self.node_level < self.levels:
+            found["within:rack"] = self.node_level + 1
+        return found
+
+    def _words_inside(self) -> dict[int, set[str]]:
+        return {
+            level: set(level_word(self.types[level]).split("+"))
+            for level in range(2, self.node_level)
+        }
 
     def nodes_of(self, cell: int) -> range:
         """Return the numbers of the nodes at or below a cell of node level or higher."""

@@ -40,6 +40,8 @@ class Within(StrEnum):
 
     DEVICE = "device"
     PCIE = "pcie"
+    NVLINK = "nvlink"
+    NUMA = "numa"
     SOCKET = "socket"
     NODE = "node"
     RACK = "rack"

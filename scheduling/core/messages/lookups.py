@@ -37,11 +37,23 @@ LOOKUPS: Final[Mapping[str, Template]] = {
     "time-outside-years": fixed("This is outside the years 2000 to 2199."),
     "no-such-virtual-cluster": fixed("Virtual cluster not found, or you may not see it."),
     "in-one-pcie": fixed("in one pcie"),
+    "in-one-nvlink": fixed("in one NVLink domain"),
+    "in-one-numa": fixed("in one NUMA node"),
     "in-one-socket": fixed("in one socket"),
     "in-one-node": fixed("in one node"),
     "in-one-rack": fixed("in one rack"),
     "any-device": fixed("any device"),
     "no-such-rule": fixed("Rule not found."),
+    "no-such-alias": fixed("Alias not found."),
+    "alias-exists": fixed("%(alias)s is already an alias of %(device_type)s."),
+    "not-an-alias": fixed("This is not a valid alias."),
+    "write-alias": fixed(
+        "Use 1 to 60 letters, digits, dots, hyphens, underscores or plus signs, starting with a "
+        "letter or digit."
+    ),
+    "alias-is-a-type": fixed("A device type has this name."),
+    "too-many-aliases": fixed("The cluster has %(most)s aliases, the maximum."),
+    "delete-unused-aliases": fixed("Delete aliases that no document uses."),
     "no-stored-wait": fixed("No stored snapshot of a recent round contains this waiting job."),
     "not-reason": fixed("The reason is empty, too long, or has control characters."),
     "give-reason": fixed("Give a reason of 1 to %(most)s characters; other users see it."),
@@ -96,6 +108,8 @@ LOOKUPS: Final[Mapping[str, Template]] = {
         "No node service manages this node. Check the workers of queue `nodes`."
     ),
     "in-one-pcie-each": fixed("in one pcie each"),
+    "in-one-nvlink-each": fixed("in one NVLink domain each"),
+    "in-one-numa-each": fixed("in one NUMA node each"),
     "in-one-socket-each": fixed("in one socket each"),
     "in-one-node-each": fixed("in one node each"),
     "wanted-devices": fixed("%(devices)s × %(types)s"),

@@ -9,6 +9,7 @@ from scheduling.core.jobspec import (
     NO_REQUIREMENTS,
     Demand,
     Requirements,
+    Within,
     strictest,
 )
 from scheduling.core.messages import message
@@ -93,6 +94,7 @@ def restriction_of(job: QueuedJob, vc: VcFacts, snapshot: ClusterSnapshot) -> Re
         *_of_others(job, snapshot),
         *_without_storages(job, snapshot),
         *_unsuited(job, snapshot),
+        *_without_nvlink(job, snapshot),
     ]
     if snapshot.images_required:
         rules += _without_rights(job, snapshot)
@@ -267,6 +269,26 @@ def _unsuited(
                 code=ReasonCode.GPU_REQUIREMENT,
                 message=text if is_known else message("no-gpu-facts", name=field),
                 unblock=(message("lower-requirement", name=field),),
+            ),
+        )
+
+
+def _without_nvlink(
+    job: QueuedJob, snapshot: ClusterSnapshot
+) -> Iterator[tuple[frozenset[str], Reason]]:
+    """Yield nodes whose devices have no NVLink domain, if the job requires one."""
+    asking = [
+        member
+        for member in job.demand.members
+        if member.within is Within.NVLINK and member.devices > 1
+    ]
+    for kinds in dict.fromkeys(member.device_types for member in asking):
+        yield (
+            frozenset(node.name for node in snapshot.nodes if not node.has_nvlink(kinds)),
+            Reason(
+                code=ReasonCode.NO_CELL_OF_LEVEL,
+                message=message("no-nvlink"),
+                unblock=(message("omit-nvlink"),),
             ),
         )
 

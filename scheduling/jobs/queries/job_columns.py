@@ -46,12 +46,16 @@ def waits_for_a_lead(viewer: Viewer, job: Job) -> bool:
 
 _SHAPES = {
     Within.PCIE: message("in-one-pcie"),
+    Within.NVLINK: message("in-one-nvlink"),
+    Within.NUMA: message("in-one-numa"),
     Within.SOCKET: message("in-one-socket"),
     Within.NODE: message("in-one-node"),
     Within.RACK: message("in-one-rack"),
 }
 _EACH = {
     Within.PCIE: message("in-one-pcie-each"),
+    Within.NVLINK: message("in-one-nvlink-each"),
+    Within.NUMA: message("in-one-numa-each"),
     Within.SOCKET: message("in-one-socket-each"),
     Within.NODE: message("in-one-node-each"),
 }

@@ -266,12 +266,14 @@ def _nodes(using: str) -> list[tuple[Any, ...]]:
             # Read as text: almost all are empty, and equal texts are parsed once.
             dedicated_text=Cast("dedicated_to", TextField()),
             type_memory_text=Cast("type_memory", TextField()),
+            nvlink_text=Cast("nvlink_types", TextField()),
         )
         .order_by("name")
         .values_list(
             "id", "name", "state", "contact", "has_docker", "isolation_level",
             "open_tenancy__tenant_id", "dedicated_text", "has_rdma",
             "driver_version", "cuda_version", "gpu_memory_bytes", "type_memory_text",
+            "nvlink_text",
         )
     )  # fmt: skip
 
@@ -351,9 +353,11 @@ def _node_facts(
             has_rdma=has_rdma,
             gpus=_gpu_facts(*gpus),
             type_memory=_type_memory(memory),
+            nvlink=_names(nvlink),
         )
         for (
-            pk, name, state, contact, has_docker, level, owner, dedicated, has_rdma, *gpus, memory
+            pk, name, state, contact, has_docker, level, owner, dedicated, has_rdma, *gpus,
+            memory, nvlink,
         ) in nodes
     )  # fmt: skip
 
@@ -366,6 +370,11 @@ def _gpu_facts(driver: str, cuda: str, device_memory: int) -> Requirements:
 @lru_cache(maxsize=1024)
 def _type_memory(stored: str) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(json.loads(stored).items()))
+
+
+@lru_cache(maxsize=1024)
+def _names(stored: str) -> tuple[str, ...]:
+    return tuple(json.loads(stored))
 
 
 @lru_cache(maxsize=1024)

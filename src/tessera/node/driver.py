@@ -39,11 +39,13 @@ class Answer(NamedTuple):
     Attributes:
         reader: name of the reader.
         closeness: socket and PCIe group of each GPU; None if unknown or not requested.
+        nvlink: NVLink domain of each GPU, -1 without a link; likewise.
     """
 
     reader: str
     reading: Reading
     closeness: Optional[List[Tuple[int, int]]] = None
+    nvlink: Optional[List[int]] = None
 
 
 Readers = Callable[[Sequence[int]], Sequence[Reader]]
@@ -202,8 +204,10 @@ def _ask(found: Sequence[Reader], *, in_detail: bool) -> Optional[Answer]:
     for reader in found:
         reading = reader.read(in_detail=in_detail)
         if reading is not None:
-            closeness = reader.closeness(reading.gpus) if in_detail and reading.gpus else None
-            return Answer(reader.name, reading, closeness)
+            if not in_detail or not reading.gpus:
+                return Answer(reader.name, reading)
+            closeness = reader.closeness(reading.gpus)
+            return Answer(reader.name, reading, closeness, reader.nvlink_domains(reading.gpus))
     return None
 
 
@@ -225,14 +229,14 @@ def _parsed(found: Any) -> Optional[Answer]:
     """Parse an answer: named tuples are lists in JSON."""
     if found is None:
         return None
-    reader, fields, closeness = found
+    reader, fields, closeness, nvlink = found
     reading = Reading._make(fields)
     reading = reading._replace(
         gpus=[Gpu._make((*facts, Health(*health))) for *facts, health in reading.gpus],
         processes=[GpuProcess._make(one) for one in reading.processes],
     )
     pairs = None if closeness is None else [(pair[0], pair[1]) for pair in closeness]
-    return Answer(reader, reading, pairs)
+    return Answer(reader, reading, pairs, nvlink)
 
 
 def store(root: str, answer: Answer) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 LOST, RESET_REQUIRED = "lost", "reset-required"
 NEAR = ("X", "PIX", "PXB")
@@ -109,6 +109,14 @@ class Reader:
         """
         raise NotImplementedError
 
+    def nvlink_domains(self, gpus: Sequence[Gpu]) -> Optional[List[int]]:
+        """Return the NVLink domain of each GPU, -1 for a GPU without a link; None if unknown.
+
+        GPUs are in one domain if links or NVSwitches connect them. Its number is the place of its
+        first GPU.
+        """
+        raise NotImplementedError
+
     def closeness(self, gpus: Sequence[Gpu]) -> Optional[List[Tuple[int, int]]]:
         """Return the socket and the PCIe group of each GPU; None if unknown."""
         raise NotImplementedError
@@ -120,9 +128,31 @@ def kernel_address(bus_id: str) -> str:
     return f"{domain[-4:]}:{rest}" if rest else ""
 
 
+def domains(size: int, pairs: Iterable[Tuple[int, int]]) -> List[int]:
+    """Return the number of the first connected one for each of ``size`` GPUs; -1 if alone."""
+    first = _first_of(size, pairs)
+    return [number if first.count(number) > 1 else -1 for number in first]
+
+
+def _first_of(size: int, pairs: Iterable[Tuple[int, int]]) -> List[int]:
+    first = list(range(size))
+    for one, other in pairs:
+        low, high = sorted((first[one], first[other]))
+        first = [low if number == high else number for number in first]
+    return first
+
+
 def groups(matrix: Sequence[Sequence[str]], joined: Sequence[str]) -> List[int]:
-    """Return for each GPU the number of the first GPU with which it is joined."""
-    return [
-        next(other for other, word in enumerate(row) if word in joined or other == index)
-        for index, row in enumerate(matrix)
-    ]
+    """Return for each GPU the number of the first GPU with which it is joined.
+
+    GPUs that a third one joins are joined: an NVLink hides the other paths of its pair.
+    """
+    return _first_of(
+        len(matrix),
+        (
+            (one, other)
+            for one, row in enumerate(matrix)
+            for other, word in enumerate(row)
+            if word in joined
+        ),
+    )

@@ -17,6 +17,7 @@ from tessera.node.gpus import (
     Health,
     Reader,
     Reading,
+    domains,
     groups,
     kernel_address,
 )
@@ -25,6 +26,7 @@ BINDINGS = ("tessera.node.pynvml", "pynvml")
 """In the node archive, which must not shadow the one of a job; and as an installed package."""
 _UNCORRECTED, _VOLATILE, _CORE_SENSOR = 1, 0, 0
 _LINK_ERRORS = (0, 1, 2, 3)
+_SWITCH, _SWITCH_TYPE = "switch", 2
 _FABRIC_STATES = {1: "not started", 2: "in progress", 3: "completed"}
 _WORDS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 
@@ -118,6 +120,38 @@ class NvmlReader(Reader):
             return None
         sockets, near = groups(matrix, SAME_SOCKET), groups(matrix, NEAR)
         return list(zip(sockets, near))  # noqa: B905 - strict came with Python 3.10
+
+    def nvlink_domains(self, gpus: Sequence[Gpu]) -> Optional[List[int]]:
+        """Return the domains by the devices at the other ends of the active links."""
+        places = {gpu.pci_address: place for place, gpu in enumerate(gpus)}
+        pairs: List[Tuple[int, int]] = []
+        switched: List[int] = []
+        try:
+            for place, gpu in enumerate(gpus):
+                for end in self._link_ends(gpu):
+                    if end in places:
+                        pairs.append((place, places[end]))
+                    elif end == _SWITCH:
+                        switched.append(place)
+        except self._nvml.NVMLError:  # the GPU was lost during the reading
+            return None
+        pairs += [(switched[0], other) for other in switched[1:]]
+        return domains(len(gpus), pairs)
+
+    def _link_ends(self, gpu: Gpu) -> Iterator[str]:
+        """Yield the PCI address at the end of each active link of a GPU, or ``_SWITCH``."""
+        nvml, ask, handle = self._nvml, self._ask, self._handles.get(gpu.pci_address)
+        if handle is None or gpu.health.fault or gpu.instance:
+            return
+        for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+            if not ask(0, nvml.nvmlDeviceGetNvLinkState, handle, link):
+                continue
+            if ask(0, nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link) == _SWITCH_TYPE:
+                yield _SWITCH
+                continue
+            remote = ask(None, nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
+            if remote is not None:
+                yield kernel_address(_text(remote.busId))
 
     def _word(self, one: Any, other: Any) -> str:
         level = self._ask(-1, self._nvml.nvmlDeviceGetTopologyCommonAncestor, one, other)

@@ -16,6 +16,7 @@ from tessera.node.gpus import (
     Health,
     Reader,
     Reading,
+    domains,
     groups,
     kernel_address,
 )
@@ -55,6 +56,7 @@ class SmiReader(Reader):
         self._descriptors = tuple(descriptors)
         self._optional_seconds = optional_seconds
         self._end = time.monotonic() + ALL_SECONDS
+        self._topology: Optional[str] = None
 
     def read(self, *, in_detail: bool) -> Optional[Reading]:
         """Read all GPUs; None if ``nvidia-smi`` is missing or prints no GPU.
@@ -85,7 +87,16 @@ class SmiReader(Reader):
 
     def closeness(self, gpus: Sequence[Gpu]) -> Optional[List[Tuple[int, int]]]:
         """Parse the matrix of ``nvidia-smi topo -m``."""
-        return read_topology(self._text("topo", "-m"), len(gpus))
+        return read_topology(self._matrix(), len(gpus))
+
+    def nvlink_domains(self, gpus: Sequence[Gpu]) -> Optional[List[int]]:
+        """Return the domains by the links in the matrix of ``nvidia-smi topo -m``."""
+        return read_links(self._matrix(), len(gpus))
+
+    def _matrix(self) -> str:
+        if self._topology is None:
+            self._topology = self._text("topo", "-m")
+        return self._topology
 
     def _query(self) -> Tuple[int, str, List[str]]:
         """Query the fields that the installed release knows."""
@@ -227,9 +238,7 @@ def read_topology(text: str, gpus: int) -> Optional[List[Tuple[int, int]]]:
     For two GPUs joined by NVLink, the matrix contains only the link and not their PCIe groups. So
     each such GPU is a separate group, and the socket comes from the NUMA column.
     """
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    rows = [line.split() for line in plain.splitlines() if re.match(r"\s*GPU\d+\s", line)]
-    matrix = [row[1 : gpus + 1] for row in rows if "X" in row]
+    rows, matrix = _rows_of(text, gpus)
     if len(matrix) != gpus or any(len(row) != gpus for row in matrix):
         return None
     sockets = groups(matrix, SAME_SOCKET)
@@ -237,6 +246,27 @@ def read_topology(text: str, gpus: int) -> Optional[List[Tuple[int, int]]]:
     if all(value is not None for value in numa):
         sockets = [int(value or 0) for value in numa]
     return list(zip(sockets, groups(matrix, NEAR)))  # noqa: B905 - strict came with Python 3.10
+
+
+def read_links(text: str, gpus: int) -> Optional[List[int]]:
+    """Parse the NVLink domain of each GPU from the matrix of ``nvidia-smi topo -m``."""
+    _, matrix = _rows_of(text, gpus)
+    if len(matrix) != gpus or any(len(row) != gpus for row in matrix):
+        return None
+    linked = [
+        (one, other)
+        for one, row in enumerate(matrix)
+        for other, word in enumerate(row)
+        if re.fullmatch(r"NV\d+", word)
+    ]
+    return domains(gpus, linked)
+
+
+def _rows_of(text: str, gpus: int) -> Tuple[List[List[str]], List[List[str]]]:
+    """Return the rows of GPUs in a topology matrix, and their words for the other GPUs."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    rows = [line.split() for line in plain.splitlines() if re.match(r"\s*GPU\d+\s", line)]
+    return rows, [row[1 : gpus + 1] for row in rows if "X" in row]
 
 
 def _numa_of(row: Sequence[str], gpus: int) -> Optional[int]:

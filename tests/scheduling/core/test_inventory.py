@@ -8,7 +8,6 @@ from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell
 from scheduling.core.cells.topology import ClusterTopology
 from scheduling.core.device_types import reported_types, type_name
 from scheduling.core.inventory import (
-    level_of,
     level_words,
     propose,
     with_addresses,
@@ -267,20 +266,60 @@ def test_a_device_type_that_is_a_cell_type_gets_another_name():
     assert flat(mixed("A"), known=known).parts[0].device_type == "A-device"
 
 
+LEVEL_NAMES = ("device", "pcie", "nvlink", "numa", "socket", "node", "rack")
+
+
 @pytest.mark.parametrize(
-    ("node_level", "levels", "expected"),
+    ("inside", "above", "expected"),
     [
-        (2, 2, {"device": 1, "pcie": 2, "socket": 2, "node": 2, "rack": 2}),
-        (3, 3, {"device": 1, "pcie": 2, "socket": 2, "node": 3, "rack": 3}),
-        (4, 4, {"device": 1, "pcie": 2, "socket": 3, "node": 4, "rack": 4}),
-        (4, 6, {"device": 1, "pcie": 2, "socket": 3, "node": 4, "rack": 5}),
-        (6, 7, {"device": 1, "pcie": 2, "socket": 5, "node": 6, "rack": 7}),
+        ([], [], (1, 2, 2, 2, 2, 2, None)),
+        (["half"], [], (1, 2, 3, 2, 2, 3, None)),
+        (["pcie"], [], (1, 2, 3, 3, 3, 3, None)),
+        (["x", "y"], [], (1, 2, 4, 3, 3, 4, None)),
+        (["x", "y"], ["rack", "pool"], (1, 2, 4, 3, 3, 4, 5)),
+        (["w", "x", "y", "z"], ["rack"], (1, 2, 6, 5, 5, 6, 7)),
+        (["nvlink"], [], (1, 3, 2, 3, 3, 3, None)),
+        (["nvlink", "socket"], [], (1, 3, 2, 3, 3, 4, None)),
+        (["nvlink+pcie", "socket"], [], (1, 2, 2, 3, 3, 4, None)),
+        (["pcie", "numa", "socket"], [], (1, 2, 5, 3, 4, 5, None)),
+        (["socket+nvlink"], [], (1, 2, 2, 2, 2, 3, None)),
     ],
 )
-def test_what_a_job_means_by_a_level_follows_from_the_structure(node_level, levels, expected):
-    found = {w.value: level_of(w, node_level=node_level, levels=levels) for w in Within}
+def test_what_a_job_means_by_a_level(inside, above, expected):
+    types, child = {}, "A"
+    for word in (*inside, "node", *above):
+        types[f"A-{word}"] = CellType(child=child, count=2, node_level=word == "node")
+        child = f"A-{word}"
+    spec = ClusterSpec(cell_types=types, physical=(PhysicalCell(type=child),), virtual_clusters={})
 
+    chain = ClusterTopology(spec).chains[child]
+
+    found = tuple(chain.level_named(f"within:{word}") for word in LEVEL_NAMES)
     assert found == expected
+    assert {*LEVEL_NAMES} == {each.value for each in Within}
+    assert chain.has_level("nvlink") == any("nvlink" in word for word in inside)
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected", "words"),
+    [
+        # Two sockets of two bridged pairs: all levels are regular.
+        ([(0, 0), (0, 0), (0, 1), (0, 1), (1, 2), (1, 2), (1, 3), (1, 3)], (2, 2, 2), 2),
+        # One pair lacks its bridge: the sockets remain.
+        ([(0, 0), (0, 1), (0, 2), (0, 2), (1, 3), (1, 3), (1, 4), (1, 4)], (2, 4), 1),
+        # The sockets differ in size, the pairs do not.
+        ([(0, 0), (0, 0), (0, 1), (0, 1), (1, 2), (1, 2)], (3, 2), 1),
+    ],
+)
+def test_irregular_levels_are_left_out_and_regular_ones_remain(paths, expected, words):
+    devices = [Device(index=i, type="A40", path=list(path)) for i, path in enumerate(paths)]
+    found = inventory(devices, ["node", "socket", "nvlink", "device"])
+
+    proposal = propose(node="n", inventory=found, known={})
+
+    assert fans(proposal) == expected
+    assert len(proposal.new_types) == words + 1
+    assert bool(proposal.warnings) == (words < 2)
 
 
 @pytest.mark.parametrize(
@@ -289,6 +328,11 @@ def test_what_a_job_means_by_a_level_follows_from_the_structure(node_level, leve
         (["A", "A-node"], 2, ("device", "node")),
         (["A", "half", "box"], 3, ("device", "socket", "node")),
         (["A", "A-pcie", "A-node"], 3, ("device", "pcie", "node")),
+        (
+            ["A", "A-nvlink+pcie", "A-socket", "A-node"],
+            4,
+            ("device", "nvlink+pcie", "socket", "node"),
+        ),
         (["A", "x", "y", "z", "rack"], 4, ("device", "pcie", "socket", "node", "rack")),
         (["A", "w", "x", "y", "z"], 5, ("device", "level 2", "level 3", "level 4", "node")),
     ],
