@@ -37,7 +37,7 @@ from scheduling.core.sweeps import LABEL, label_of
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.instances import parts_among
 from scheduling.jobs.queries.jobs import rows_of_jobs
-from scheduling.jobs.queries.submit_context import SubmitContext
+from scheduling.jobs.queries.submit_context import SubmitContext, types_by_alias
 from scheduling.jobs.services.submission import Submission, submit_job, submit_jobs
 from scheduling.sweeps.services import keep_sweep
 from tenants.clock import database_now
@@ -218,6 +218,7 @@ def import_context(
             if viewer.can(Permission.SUBMIT_JOBS, cluster.tenant_id)
         },
         device_types=tuple(submit_context.types),
+        aliases=types_by_alias(),
         virtual_cluster=virtual_cluster,
         now=now,
     )

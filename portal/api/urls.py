@@ -8,6 +8,7 @@ from rest_framework.routers import SimpleRouter
 from portal.api.advice import AdviceViewSet
 from portal.api.announcements import AnnouncementViewSet
 from portal.api.cluster import ClusterViewSet
+from portal.api.device_types import DeviceAliasViewSet, DeviceTypeViewSet
 from portal.api.fragmentation import FragmentationViewSet
 from portal.api.history import AuditViewSet, TimelineViewSet, UsageViewSet
 from portal.api.imports import ImportViewSet
@@ -52,6 +53,8 @@ RESOURCES: tuple[type[ApiViewSet], ...] = (
     MemberViewSet,
     PriorityClassViewSet,
     ImportRuleViewSet,
+    DeviceTypeViewSet,
+    DeviceAliasViewSet,
     UserViewSet,
     PasswordLinkViewSet,
     JobLimitViewSet,

@@ -37,7 +37,8 @@ OBJECTS: Final = {
 MOST_OFFERED: Final = 500
 ACTIONS: Final = (
     "announcement.", "archive.", "audit.", "cluster.", "delivery.", "device.", "history.",
-    "import_rule.", "job.", "job_limit.", "log_rule.", "member.", "node.", "notifications.",
+    "device_alias.", "import_rule.", "job.", "job_limit.", "log_rule.", "member.", "node.",
+    "notifications.",
     "policy.", "priority_class.", "promises.", "storage.", "sweep.", "tenant.", "token.",
     "usage.", "user.", "virtual_cluster.", "webhook.", "what-if.", "policy-advice.",
 )  # fmt: skip

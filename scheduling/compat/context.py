@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from scheduling.compat.messages import phrase
 from scheduling.compat.reading import ParseReport
+from scheduling.core.device_types import types_named
 from scheduling.core.jobspec.errors import DocumentPlace
 
 DEFAULT_CLUSTER: Final = "default"
@@ -38,6 +39,7 @@ class Context:
         rules: import rules by kind (partition, account, qos, fleet, infra) and name.
         clusters: tenant by virtual cluster, for virtual clusters in which the user may submit.
         device_types: device types of this cluster.
+        aliases: device types by alias, as set by admins.
         virtual_cluster: the user's choice, which takes precedence over the document.
         now: the current time, for times such as ``now+1hour``; None if unavailable.
     """
@@ -45,17 +47,22 @@ class Context:
     rules: Mapping[tuple[str, str], Rule] = field(default_factory=dict)
     clusters: Mapping[str, str] = field(default_factory=dict)
     device_types: tuple[str, ...] = ()
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     virtual_cluster: str = ""
     now: datetime | None = None
 
-    def device_type(self, name: str) -> str:
-        """Return the cluster's spelling of a device type, ignoring case, or ``name``."""
-        known = {each.lower(): each for each in self.device_types}
-        return known.get(name.lower(), name)
+    def types_named(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the device types that names or aliases mean; unknown names are unchanged."""
+        found = (
+            kind
+            for name in names
+            for kind in types_named(name, self.device_types, self.aliases) or (name,)
+        )
+        return tuple(dict.fromkeys(found))
 
     def knows_type(self, name: str) -> bool:
-        """Return whether this cluster has a device type of this name, ignoring case."""
-        return name.lower() in {each.lower() for each in self.device_types}
+        """Return whether a name means a device type of this cluster."""
+        return bool(types_named(name, self.device_types, self.aliases))
 
 
 @dataclass(frozen=True, slots=True)

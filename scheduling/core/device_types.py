@@ -1,7 +1,8 @@
-"""Names of device types: valid in addresses, and separate for GPUs that serve a display."""
+"""Names of device types: valid in addresses, separate for display GPUs, and with aliases."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from tessera.inventory import Device
@@ -51,3 +52,60 @@ def reported_types(devices: Sequence[Device]) -> Mapping[str, str]:
             name = f"{name[: MAX_TYPE - len(DISPLAY_SUFFIX)]}{DISPLAY_SUFFIX}"
         found[kind] = name
     return found
+
+
+_VENDORS: Final = frozenset(
+    {"nvidia", "amd", "intel", "huawei", "tesla", "geforce", "quadro", "instinct", "radeon"}
+)
+_SERIES: Final = frozenset({"rtx", "gtx", "pro", "ascend", "gaudi", "arc"})
+_SIZE: Final = re.compile(r"(\d+)gb?")
+_PROFILE: Final = re.compile(r"\d+g\.\d+gb.*")
+
+
+@lru_cache(maxsize=1024)
+def automatic_aliases(device_type: str) -> frozenset[str]:
+    """Return short names of a device type in lower case, from the usual form of its name.
+
+    ``NVIDIA-A100-SXM4-80GB`` is also ``a100``, ``a100-80gb``, ``a100-80g`` and ``a100-sxm4-80gb``.
+    A MIG instance has its profile in each name, so ``a100`` is a whole GPU. Display GPUs have no
+    short names.
+    """
+    if is_display(device_type):
+        return frozenset()
+    words = [word for word in device_type.lower().split("-") if word not in _VENDORS]
+    if not words:
+        return frozenset()
+    length = 2 if words[0] in _SERIES and len(words) > 1 else 1
+    model, rest = "-".join(words[:length]), words[length:]
+    profiles = [word for word in rest if _PROFILE.fullmatch(word)]
+    if "mig" in rest or profiles:
+        return frozenset(f"{model}-{word}" for word in profiles) | {"-".join(words)}
+    sizes = [match[1] for word in rest if (match := _SIZE.fullmatch(word))]
+    found = {model, "-".join(words)} | {
+        f"{model}-{size}{u}" for size in sizes for u in ("g", "gb")
+    }
+    return frozenset(found | {f"{model}-{word}" for word in rest if not _SIZE.fullmatch(word)})
+
+
+def types_named(
+    name: str, types: Collection[str], aliases: Mapping[str, Sequence[str]]
+) -> tuple[str, ...]:
+    """Return the device types that a name in a job means; empty for an unknown name.
+
+    Case does not matter. A type of this name comes first, then the aliases that admins set, then
+    the automatic ones, each with all types of this alias.
+
+    Args:
+        name: the name in the job.
+        types: the device types of the cluster.
+        aliases: types by alias in lower case, as set by admins.
+    """
+    if name in types:
+        return (name,)
+    lower = name.lower()
+    same = tuple(sorted(kind for kind in types if kind.lower() == lower))
+    return (
+        same
+        or tuple(aliases.get(lower, ()))
+        or tuple(sorted(kind for kind in types if lower in automatic_aliases(kind)))
+    )

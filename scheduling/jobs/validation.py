@@ -122,6 +122,7 @@ def check_spec(
     )
     _check_limit(virtual_cluster, submit_context)
     priority, job_class = _priority(spec, submit_context)
+    spec = with_device_types(spec, submit_context)
     spec, storage_faults = resolved(
         spec, submit_context.storages, tenant=virtual_cluster.tenant_id, vc=virtual_cluster.pk
     )
@@ -140,6 +141,21 @@ def check_spec(
         warnings=_warnings(spec, virtual_cluster, submit_context),
         after=after,
     )
+
+
+def with_device_types(spec: JobSpec, submit_context: SubmitContext) -> JobSpec:
+    """Return the specification with the device types that its names mean; others are unchanged."""
+    roles = {}
+    for name, role in spec.roles.items():
+        named = role.device_types
+        if not named or (len(named) == 1 and submit_context.types.has(role.devices, *named)):
+            continue
+        found = dict.fromkeys(
+            kind for given in named for kind in submit_context.types_named(given) or (given,)
+        )
+        if tuple(found) != named:
+            roles[name] = replace(role, device_types=tuple(found))
+    return replace(spec, roles={**spec.roles, **roles}) if roles else spec
 
 
 def from_spec_error(error: SpecFieldError) -> FieldError:

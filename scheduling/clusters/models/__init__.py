@@ -1,5 +1,6 @@
 """Rows of nodes, topology and virtual clusters."""
 
+from scheduling.clusters.models.device_types import DeviceAlias
 from scheduling.clusters.models.nodes import (
     Device,
     Node,
@@ -24,6 +25,7 @@ __all__ = [
     "VC_COLUMNS",
     "ClusterRules",
     "Device",
+    "DeviceAlias",
     "ImportRule",
     "Node",
     "NodeTenancy",

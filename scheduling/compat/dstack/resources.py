@@ -47,7 +47,7 @@ def read_resources(
         _require_memory(gpus.memory, role, place)
     if gpus.vendor and not gpus.names:
         report.leave_out(place, gpus.vendor, _BY_TYPE, needed=gpus.vendor.lower() != "nvidia")
-    types = [context.device_type(name) for name in gpus.names]
+    types = list(context.types_named(gpus.names))
     if types:
         role["device_types"] = types
     cpus = _cpus(section)

@@ -192,7 +192,7 @@ def _devices(
         report.warn(
             place, phrase("skypilot-whole-devices", count=f"{count:g}", devices=wanted.devices)
         )
-    wanted.role["device_types"] = [context.device_type(name) for name in kept]
+    wanted.role["device_types"] = list(context.types_named(kept))
 
 
 def _sizes(section: Section, wanted: WantedResources) -> None:

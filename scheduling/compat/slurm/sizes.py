@@ -48,7 +48,7 @@ def read_sizes(given: Section, context: Context) -> Sizes:
     per_node = per_node or (math.ceil(tasks / least) if tasks else 1)
     by_task = given.has("--gpus-per-task") and given.peek("--gpu-bind") != "none"
     gpus = _gpus(given, least, per_node)
-    types = tuple(context.device_type(kind) for kind in gpus if kind)
+    types = context.types_named(filter(None, gpus))
     devices = sum(gpus.values())
     if len(gpus) > 1:
         words = phrase("slurm-several-types")
@@ -136,7 +136,7 @@ def _constraint(given: Section, context: Context, types: tuple[str, ...]) -> tup
         return types
     names = text.strip("[]").split("|")
     if all(context.knows_type(name) for name in names) and not types:
-        return tuple(context.device_type(name) for name in names)
+        return context.types_named(names)
     words = phrase("slurm-features")
     given.report.leave_out(given.at("--constraint"), text, words, needed=True)
     return types

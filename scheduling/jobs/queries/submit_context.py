@@ -9,6 +9,7 @@ from django.db.models import CharField, Count, QuerySet, Value
 
 from scheduling.clusters.models import (
     Device,
+    DeviceAlias,
     Node,
     PinnedCell,
     PriorityClass,
@@ -17,6 +18,7 @@ from scheduling.clusters.models import (
     VirtualCluster,
 )
 from scheduling.common.storages import storage_rules
+from scheduling.core.device_types import types_named
 from scheduling.core.storages import StorageRule
 from tenants.compiled_sql import CompiledQuery
 from tenants.roles import Permission
@@ -185,6 +187,14 @@ def promises() -> tuple[frozenset[int], dict[int, tuple[str, ...]]]:
     return guaranteed, {vc_id: tuple(names) for vc_id, names in pinned.items()}
 
 
+def types_by_alias() -> Mapping[str, tuple[str, ...]]:
+    """Return the device types of each alias that admins set, in one query."""
+    found: dict[str, tuple[str, ...]] = {}
+    for alias, kind in DeviceAlias.objects.values_list("alias", "device_type"):
+        found[alias] = (*found.get(alias, ()), kind)
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitContext:
     """Reference data for validating submitted jobs, read once for any number of jobs.
@@ -217,6 +227,11 @@ class SubmitContext:
     def default_priority(self) -> int:
         """The priority of jobs that request none."""
         return self.priorities.get(self.default_class, DEFAULT_PRIORITY)
+
+    def types_named(self, name: str) -> tuple[str, ...]:
+        """Return the device types that a name in a document means; empty for an unknown name."""
+        aliases = {} if name in self.types else types_by_alias()
+        return types_named(name, self.types, aliases)
 
     def may_use(self, virtual_cluster: VirtualCluster) -> bool:
         """Return whether the viewer's membership allows the use of a virtual cluster."""

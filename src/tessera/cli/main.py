@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tessera.cli import (
+    device_types,
     importing,
     job_details,
     job_group,
@@ -92,6 +93,7 @@ app.command()(job_details.logs)
 nodes.register(app)
 vcs.register(app)
 storages.register(app)
+device_types.register(app)
 sharing.register(app)
 people.register(app)
 job_limits.register(app)

@@ -28,6 +28,7 @@ FOR_ALL = (
     "/tokens/",
     "/priority-classes/",
     "/import-rules/",
+    "/device-types/",
 )
 FOR_LEADS = (
     "/audit/",
