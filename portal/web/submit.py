@@ -349,7 +349,7 @@ def _form_context(
         clusters=tuple(_open_clusters(request.viewer, submit_context)),
         submit_context=submit_context,
         device_types=device_type_names(request.viewer),
-        has_racks=current_topology().has_racks,
+        beyond_nodes=current_topology().levels_of_nodes,
         pins=posted.getlist("pins")
         if document is None
         else pins_offered(document, submit_context),

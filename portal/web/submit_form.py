@@ -1,6 +1,6 @@
 """The form pane as values: every field with its text, its choices, and its faults."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.utils.translation import gettext
@@ -140,7 +140,7 @@ def form_of(
     clusters: Sequence[str],
     submit_context: SubmitContext,
     device_types: Sequence[str],
-    has_racks: bool = False,
+    beyond_nodes: Collection[Within] = (),
     pins: Sequence[str] = (),
     posted: Mapping[str, str] | None = None,
 ) -> SubmitForm:
@@ -151,12 +151,12 @@ def form_of(
         clusters: virtual clusters open to the viewer.
         submit_context: submit context, with the priority classes.
         device_types: types in the cluster.
-        has_racks: whether nodes are grouped in larger cells.
+        beyond_nodes: levels of several nodes that the cluster has.
         pins: result of ``pins_offered``.
         posted: posted texts of the form, if any.
     """
     roles, values, kept = _read(checked, posted)
-    choices = _offered(values, clusters, submit_context, has_racks=has_racks, pins=pins)
+    choices = _offered(values, clusters, submit_context, beyond_nodes, pins=pins)
     faults = _by_field(checked.faults)
     fields = {
         name: _input(name, values[name], faults, choices)
@@ -198,12 +198,12 @@ def _offered(
     values: Mapping[str, str | bool],
     clusters: Sequence[str],
     submit_context: SubmitContext,
+    beyond_nodes: Collection[Within],
     *,
-    has_racks: bool,
     pins: Sequence[str],
 ) -> "Choices":
     """Return the choices by field."""
-    levels = [each.value for each in Within if has_racks or each is not Within.RACK]
+    levels = [e.value for e in Within if not e.is_above_node or e in beyond_nodes]
     choices = {
         "virtual_cluster": _choices(((name, Name(name)) for name in clusters), values),
         "priority": _priority_choices(submit_context),

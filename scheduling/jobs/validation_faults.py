@@ -108,20 +108,24 @@ def _type_faults(spec: JobSpec, submit_context: SubmitContext) -> list[FieldErro
 
 
 def _rack_faults(spec: JobSpec) -> list[FieldError]:
-    """Return faults of rack limits if nodes are not in racks."""
-    asking = [name for name, role in spec.roles.items() if role.within is Within.RACK]
-    if not asking or current_topology().has_racks:
+    """Return faults of limits to racks and pools if nodes are in none."""
+    asking = {name: role.within for name, role in spec.roles.items() if role.within.is_above_node}
+    if not asking:
+        return []
+    known = current_topology().levels_of_nodes
+    if known.issuperset(asking.values()):
         return []
     there = _levels_in_nodes()
     return [
         FieldError(
             field=f"roles.{name}.within",
-            value=Within.RACK.value,
-            message=sentence("no-racks", there=there),
+            value=within.value,
+            message=sentence("no-racks" if within is Within.RACK else "no-pools", there=there),
             remedy=sentence("use-level-node"),
             code=ReasonCode.NO_CELL_OF_LEVEL,
         )
-        for name in asking
+        for name, within in asking.items()
+        if within not in known
     ]
 
 

@@ -7,6 +7,7 @@ from functools import cached_property, lru_cache
 from scheduling.core.cells.spec import ClusterSpec
 from scheduling.core.cells.topology import ChainTopology, ClusterTopology
 from scheduling.core.inventory import level_words
+from scheduling.core.jobspec import Within
 from scheduling.topology.stored import StoredTopology
 
 
@@ -121,8 +122,23 @@ class TopologyNow:
 
     @cached_property
     def has_racks(self) -> bool:
-        """Whether any cell contains several nodes, and thus can hold whole roles."""
-        return any(chain.node_level < len(chain.levels) for chain in self.chains.values())
+        """Whether any cell or rack contains several nodes, and thus can hold whole roles."""
+        return bool(self.spec.groups.get("rack")) or any(
+            chain.node_level < len(chain.levels) for chain in self.chains.values()
+        )
+
+    @cached_property
+    def has_pools(self) -> bool:
+        """Whether nodes are in pools: groups of racks."""
+        return bool(self.spec.groups.get("pool")) or any(
+            chain.node_level + 1 < len(chain.levels) for chain in self.chains.values()
+        )
+
+    @cached_property
+    def levels_of_nodes(self) -> frozenset[Within]:
+        """The levels of several nodes that jobs can name."""
+        there = {Within.RACK: self.has_racks, Within.POOL: self.has_pools}
+        return frozenset(within for within, has in there.items() if has)
 
     @cached_property
     def _places(self) -> Mapping[str, tuple[ChainTopology, int]]:

@@ -367,10 +367,7 @@ REASONS: Final[Mapping[str, Template]] = {
     ),
     "no-gpu-facts": fixed("It has requirements on GPUs (%(name)s), and no node reports a value."),
     "no-rdma": fixed("Its container requests InfiniBand devices, and no node with room has them."),
-    "no-nvlink": fixed(
-        "It requires devices in one NVLink domain, and no node with room has a domain of devices "
-        "of its types."
-    ),
+    "no-nvlink": fixed("No node with room has an NVLink domain of devices of its types."),
     "needs-own-node": fixed(
         "Its container uses the IPC namespace of the node, which needs a node that is dedicated "
         "to its tenant alone."

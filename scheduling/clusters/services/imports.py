@@ -22,6 +22,7 @@ from scheduling.clusters.services.import_checks import (
     refuse_archived,
     refuse_names,
 )
+from scheduling.clusters.services.node_groups import with_groups
 from scheduling.clusters.services.shares import VcGuarantee, write_shares
 from scheduling.clusters.services.topology import (
     DevicesInUseError,
@@ -191,7 +192,7 @@ class _Importing:
 
     def _wanted(self, before: TopologyNow) -> ClusterSpec:
         try:
-            spec = spec_from_hived(self.document)
+            spec = with_groups(spec_from_hived(self.document))
             if PHYSICAL not in self.document:
                 spec = replace(
                     spec, cell_types=before.spec.cell_types, physical=before.spec.physical

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from scheduling.clusters.models import Node
 from scheduling.clusters.queries.virtual_clusters import spec_in_force
+from scheduling.clusters.services.node_groups import with_groups
 from scheduling.clusters.services.topology import LeafPlace
 from scheduling.core.cells import CellError, CellType, ClusterSpec, PhysicalCell, feasible
 from scheduling.core.cells.topology import ClusterTopology
@@ -37,7 +38,7 @@ def shaped_cells(
         inventory: the inventory, with the number of a leaf as the index of each device.
         kept: chains of the node's cells that do not change.
     """
-    spec = topology.spec
+    spec = with_groups(topology.spec)
     homes = _homes(node.name, topology, places)
     proposal = propose(
         node=node.name, inventory=inventory, known=spec.cell_types, homes=homes, kept=kept

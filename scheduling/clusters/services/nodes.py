@@ -12,6 +12,7 @@ from django.db import IntegrityError, transaction
 
 from scheduling.clusters.models import Node
 from scheduling.clusters.services.node_contact import plain_network
+from scheduling.clusters.services.node_groups import follow_labels
 from scheduling.clusters.services.node_holds import (
     cordon_node,
     declare_node_dead,
@@ -81,7 +82,7 @@ def add_node(
         user: the account that runs jobs.
         host_key: public key line of the node.
         fingerprint: fingerprint that a person confirmed (``SHA256:...``); must match ``host_key``.
-        labels: short texts by name; ``rack`` groups the map.
+        labels: short texts by name; ``rack`` and ``pool`` are groups for ``within`` of jobs.
         now: time to store.
 
     Raises:
@@ -169,6 +170,8 @@ def update_node(
             )
         if {"host", "port", "host_key"} & values.keys():
             keep_tenancy(viewer=viewer, node=node, now=now)
+        if "labels" in values:
+            follow_labels(user_id=viewer.user_id, now=now)
         return node
 
     node_to_edit(viewer, node_id)
@@ -245,6 +248,7 @@ def _store(viewer: Viewer, values: dict[str, Any], now: datetime) -> Node:
     if imported is not None:
         write_node(actor=viewer, node=imported, action="node.add", values=values, now=now)
         keep_tenancy(viewer=viewer, node=imported, now=now)
+        in_turn(lambda: follow_labels(user_id=viewer.user_id, now=now))
         return imported
     node = Node.objects.create(
         **values,

@@ -123,7 +123,7 @@ def append_version(
         TopologyMovedError: the version exists already.
     """
     stored = ClusterSpec(
-        cell_types=spec.cell_types, physical=spec.physical, virtual_clusters={}
+        cell_types=spec.cell_types, physical=spec.physical, virtual_clusters={}, groups=spec.groups
     ).to_json()
     try:
         with transaction.atomic():

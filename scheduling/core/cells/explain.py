@@ -143,10 +143,15 @@ def _too_wide(
     most, chain, level = 0, chains[0], ""
     for name in chains:
         topology = books.topology.chains[name]
-        found = topology.level_named(request.within)
-        if found is not None and topology.sizes[max(found, topology.node_level)][1] > most:
-            found = max(found, topology.node_level)
-            most, chain, level = topology.sizes[found][1], name, topology.types[found]
+        widest = topology.widest(request.within)
+        if widest is not None and widest > most:
+            found = topology.level_named(request.within)
+            most, chain = widest, name
+            level = (
+                request.within.partition(":")[2]
+                if found is None
+                else topology.types[max(found, topology.node_level)]
+            )
     if request.leaf_count <= most:
         return None
     return Wait(

@@ -105,7 +105,7 @@ def allowed_nodes(
 
 def items_of(topology: ChainTopology, request: GangRequest) -> list[Item] | None:
     """Return the instances to place, largest first; None if the chain lacks a requested level."""
-    if request.within is not None and topology.level_named(request.within) is None:
+    if request.within is not None and topology.widest(request.within) is None:
         return None
     items = []
     for number, member in enumerate(request.members):
@@ -124,21 +124,24 @@ def items_of(topology: ChainTopology, request: GangRequest) -> list[Item] | None
 def _scopes(ledger: ChainLedger, request: GangRequest, allowed: int | None) -> list[int | None]:
     """Return bitmaps of nodes from ``allowed`` to try one by one; None for all nodes.
 
-    A request with ``within`` has one bitmap per cell of that level with enough healthy devices.
+    A request with ``within`` has one bitmap per cell of that level, or per group of nodes, with
+    enough healthy devices.
     Cells with the fewest idle devices come first, so that large gaps stay free.
     """
     topology = ledger.topology
     level = None if request.within is None else topology.level_named(request.within)
-    if level is None:
+    if request.within is None or (level is None and request.within not in topology.groups):
         return [allowed]
+    if level is None:
+        groups = list(topology.groups[request.within])
+    else:
+        level = max(level, topology.node_level)
+        cells = range(topology.base[level], topology.base[level + 1])
+        groups = [((1 << len(span)) - 1) << span.start for span in map(topology.nodes_of, cells)]
     found: list[tuple[int, int, int]] = []
-    level = max(level, topology.node_level)
-    for cell in range(topology.base[level], topology.base[level + 1]):
-        span = topology.nodes_of(cell)
-        bits = ((1 << len(span)) - 1) << span.start
-        if allowed is not None:
-            bits &= allowed
-        inside = [node for node in span if bits >> node & 1]
+    for cell, group in enumerate(groups):
+        bits = group if allowed is None else group & allowed
+        inside = [node for node in range(bits.bit_length()) if bits >> node & 1]
         healthy = sum(ledger.healthy[node].bit_count() for node in inside)
         if healthy >= request.leaf_count:
             idle = sum(idle_mask(ledger, node).bit_count() for node in inside)

@@ -66,11 +66,17 @@ class VcSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """The input of the cell engine. It validates its values; the engine checks that they fit."""
+    """The input of the cell engine. It validates its values; the engine checks that they fit.
+
+    Attributes:
+        groups: group of each node by kind of group (``rack``, ``pool``), for chains without a cell
+            of that kind. Groups are no cells: they limit placements, and nobody owns them.
+    """
 
     cell_types: Mapping[str, CellType]
     physical: tuple[PhysicalCell, ...]
     virtual_clusters: Mapping[str, VcSpec]
+    groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Reject values that are invalid in themselves."""
@@ -81,7 +87,7 @@ class ClusterSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return the canonical JSON form, sorted except where the order matters."""
-        return {
+        document: dict[str, Any] = {
             "cell_types": {
                 name: {"child": t.child, "count": t.count, "node_level": t.node_level}
                 for name, t in sorted(self.cell_types.items())
@@ -97,6 +103,12 @@ class ClusterSpec:
                 for name, vc in sorted(self.virtual_clusters.items())
             },
         }
+        if self.groups:
+            document["groups"] = {
+                kind: dict(sorted(members.items()))
+                for kind, members in sorted(self.groups.items())
+            }
+        return document
 
     def canonical(self) -> str:
         """Return the JSON form as a string; equal specifications have equal strings."""
@@ -122,7 +134,14 @@ class ClusterSpec:
             _name(name, "virtual_clusters"): _vc_from_json(name, body)
             for name, body in _mapping(top.get("virtual_clusters", {}), "virtual_clusters").items()
         }
-        return cls(cell_types=types, physical=physical, virtual_clusters=vcs)
+        groups = {
+            _name(kind, "groups"): {
+                _name(node, f"groups.{kind}"): text(group, f"groups.{kind}.{node}")
+                for node, group in _mapping(members, f"groups.{kind}").items()
+            }
+            for kind, members in _mapping(top.get("groups", {}), "groups").items()
+        }
+        return cls(cell_types=types, physical=physical, virtual_clusters=vcs, groups=groups)
 
 
 def _check_type(name: str, cell_type: CellType) -> None:

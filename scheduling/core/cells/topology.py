@@ -34,6 +34,8 @@ class ChainTopology:
         levels_of: devices of a bin -> levels whose quota cells have such bins, ascending.
         bin_sizes: bitmap of the devices of bins of quota cells.
         named: levels by names such as ``within:socket``.
+        groups: bitmaps of nodes by names such as ``within:rack``, for levels that the chain lacks;
+            a node without a group is alone.
         base: first cell number of a level; ``base[levels + 1]`` is the number of cells.
         roots: the maximal complete cells; quota cells are always inside one.
         paths: level -> paths of the virtual addresses of a complete cell's devices, in order;
@@ -50,6 +52,7 @@ class ChainTopology:
         "complete",
         "devices",
         "fan",
+        "groups",
         "leaf_hi",
         "leaf_lo",
         "level",
@@ -78,6 +81,7 @@ class ChainTopology:
     ) -> None:
         self.name = name
         self.paths: dict[int, list[str]] = {}
+        self.groups: dict[str, tuple[int, ...]] = {}
         self._measure_types(cell_types)
         self.named = self._levels_by_name()
         cells = build_levels(self.types, cell_types, tops)
@@ -111,6 +115,32 @@ class ChainTopology:
             return self.types.index(type_name)
         return self.named.get(type_name)
 
+    def group_nodes(self, kind: str, members: Mapping[str, str]) -> None:
+        """Note the groups of the nodes, unless the chain has cells of this kind."""
+        if self.level_named(f"within:{kind}") is not None:
+            return
+        bits: dict[tuple[bool, str], int] = {}
+        for number, node in enumerate(self.node_names):
+            key = (node in members, members.get(node, node))
+            bits[key] = bits.get(key, 0) | 1 << number
+        self.groups[f"within:{kind}"] = tuple(bits.values())
+
+    def widest(self, within: str) -> int | None:
+        """Return the devices of the largest cell or group of a level at or above the node.
+
+        None: the chain has neither.
+        """
+        level = self.level_named(within)
+        if level is not None:
+            return self.sizes[max(level, self.node_level)][1]
+        found = self.groups.get(within)
+        if found is None:
+            return None
+        sizes = [shape.size for shape in self.shapes]
+        return max(
+            sum(size for number, size in enumerate(sizes) if bits >> number & 1) for bits in found
+        )
+
     def has_level(self, word: str) -> bool:
         """Return whether a level between device and node has this name."""
         return any(word in words for words in self._words_inside().values())
@@ -131,6 +161,8 @@ class ChainTopology:
             found[f"within:{word}"] = next((n for n in inside if word in inside[n]), missing)
         if self.node_level < self.levels:
             found["within:rack"] = self.node_level + 1
+        if self.node_level + 1 < self.levels:
+            found["within:pool"] = self.node_level + 2
         return found
 
     def _words_inside(self) -> dict[int, set[str]]:
@@ -276,6 +308,9 @@ class ClusterTopology:
         self.chains = {
             name: ChainTopology(name, spec.cell_types, cells) for name, cells in tops.items()
         }
+        for kind, members in spec.groups.items():
+            for chain in self.chains.values():
+                chain.group_nodes(kind, members)
         self.leaf_types: dict[str, tuple[str, ...]] = {}
         for name in sorted(self.chains, reverse=True):
             leaf = self.chains[name].leaf_type

@@ -268,11 +268,11 @@ ROLE_FIELDS: Final = (
     ),
     Field(
         name="within",
-        type="device, pcie, nvlink, numa, socket, node or rack",
+        type="device, pcie, nvlink, numa, socket, node, rack or pool",
         default="node",
-        help="Level of the cell that contains all devices of an instance; rack: all instances. If "
-        "a node does not have this level, the next larger level applies; nvlink requires nodes "
-        "whose devices have NVLink.",
+        help="Level of the cell that contains all devices of an instance; rack and pool: all "
+        "instances. If a node does not have this level, the next larger level applies; nvlink "
+        "requires nodes whose devices have NVLink.",
         read=lambda value, _place: Within(choice(value, [level.value for level in Within])),
         schema={"enum": [level.value for level in Within]},
     ),

@@ -36,7 +36,10 @@ class JobClass(StrEnum):
 
 
 class Within(StrEnum):
-    """The cell level that must contain all devices of one instance; ``RACK``: of all instances."""
+    """The cell level that must contain all devices of one instance.
+
+    ``RACK`` and ``POOL`` must contain all instances.
+    """
 
     DEVICE = "device"
     PCIE = "pcie"
@@ -45,6 +48,12 @@ class Within(StrEnum):
     SOCKET = "socket"
     NODE = "node"
     RACK = "rack"
+    POOL = "pool"
+
+    @property
+    def is_above_node(self) -> bool:
+        """Whether the level contains several nodes."""
+        return self in (Within.RACK, Within.POOL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

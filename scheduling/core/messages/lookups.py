@@ -42,6 +42,7 @@ LOOKUPS: Final[Mapping[str, Template]] = {
     "in-one-socket": fixed("in one socket"),
     "in-one-node": fixed("in one node"),
     "in-one-rack": fixed("in one rack"),
+    "in-one-pool": fixed("in one pool"),
     "any-device": fixed("any device"),
     "no-such-rule": fixed("Rule not found."),
     "no-such-alias": fixed("Alias not found."),

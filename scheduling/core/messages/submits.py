@@ -57,6 +57,7 @@ SUBMITS: Final[Mapping[str, Template]] = {
         "Use 1 instance, or ask a cluster admin to set TESSERA_HOST_NETWORK=gangs."
     ),
     "no-racks": fixed("No node is in a rack; %(there)s."),
+    "no-pools": fixed("No node is in a pool; %(there)s."),
     "use-level-node": fixed(
         "Use node or a smaller level; it contains the devices of each instance."
     ),

@@ -349,7 +349,8 @@ def is_outside_cells(job: AuditedJob) -> bool:
     """Return whether cells do not guarantee the start of a job's gang (``docs/cells.md``)."""
     demand = job.job.demand
     return len(parts_of(demand)) > 1 or any(
-        member.within is Within.RACK
+        member.within.is_above_node
+        or member.within is Within.NVLINK
         or member.pinned_cell
         or member.storages
         or member.rdma

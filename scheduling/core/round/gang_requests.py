@@ -65,12 +65,12 @@ def number_of(_demand: Demand) -> int:
 def parts_of(demand: Demand) -> tuple[tuple[int, ...], ...]:
     """Group the members (by index) into requests.
 
-    A request is for one set of types or one pinned cell. A role within one rack has a separate
-    request, which comes first, since it is harder to place.
+    A request is for one set of types or one pinned cell. A role within one rack or pool has a
+    separate request, which comes first, since it is harder to place.
     """
     parts: dict[tuple[tuple[str, ...], str | None, int], list[int]] = {}
     for index, member in enumerate(demand.members):
-        alone = index if member.within is Within.RACK else -1
+        alone = index if member.within.is_above_node else -1
         parts.setdefault((member.device_types, member.pinned_cell, alone), []).append(index)
     found = sorted(parts.items(), key=lambda part: part[0][2] < 0)
     return tuple(tuple(indices) for _, indices in found)
@@ -185,8 +185,10 @@ def _member(member: MemberDemand) -> Member:
 
 def _level(member: MemberDemand) -> str | None:
     # A single instance is always on one node.
-    return None if member.within in (Within.NODE, Within.RACK) else f"within:{member.within.value}"
+    if member.within is Within.NODE or member.within.is_above_node:
+        return None
+    return f"within:{member.within.value}"
 
 
 def _rack(member: MemberDemand) -> str | None:
-    return "within:rack" if member.within is Within.RACK else None
+    return f"within:{member.within.value}" if member.within.is_above_node else None

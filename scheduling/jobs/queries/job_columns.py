@@ -51,6 +51,7 @@ _SHAPES = {
     Within.SOCKET: message("in-one-socket"),
     Within.NODE: message("in-one-node"),
     Within.RACK: message("in-one-rack"),
+    Within.POOL: message("in-one-pool"),
 }
 _EACH = {
     Within.PCIE: message("in-one-pcie-each"),

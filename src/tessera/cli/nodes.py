@@ -168,6 +168,28 @@ def declare_dead(
     _act(context, node, "declare-dead", reason, as_json=as_json)
 
 
+@app.command("label")
+def label_nodes(
+    context: typer.Context,
+    words: Annotated[
+        list[str],
+        typer.Argument(help="Nodes, and labels NAME=VALUE; NAME= removes one.", metavar="WORDS"),
+    ],
+) -> None:
+    """Set labels of nodes; rack and pool are the groups that `within` of jobs means."""
+    labels = dict(_pair(word) for word in words if "=" in word)
+    if not 0 < len(labels) < len(words):
+        raise UsageError("Give at least one node and one label NAME=VALUE.")
+    session: Session = context.obj
+    with session.client() as client:
+        for name in (word for word in words if "=" not in word):
+            before = client.get(f"nodes/{id_of(client, name)}/").get("labels") or {}
+            kept = {key: value for key, value in {**before, **labels}.items() if value}
+            client.update_node(id_of(client, name), {"labels": kept})
+            shown = ", ".join(f"{key}={value}" for key, value in sorted(kept.items()))
+            out().print(escape(f"{name}: {shown or 'no labels'}"))
+
+
 @app.command("quarantine")
 def quarantine(
     context: typer.Context,

@@ -534,7 +534,7 @@ def test_a_rack_is_not_offered_and_says_so_where_it_stands(alice: Client) -> Non
 
     found = check_specification(alice, source="yaml", yaml=text)
 
-    assert offered == ["device", "pcie", "socket", "node"]
+    assert offered == ["device", "pcie", "nvlink", "numa", "socket", "node"]
     assert [fault["field"] for fault in found["errors"]] == ["roles.worker.within"]
     assert "device, pcie, socket, node" in found["errors"][0]["message"]
 

@@ -266,23 +266,23 @@ def test_a_device_type_that_is_a_cell_type_gets_another_name():
     assert flat(mixed("A"), known=known).parts[0].device_type == "A-device"
 
 
-LEVEL_NAMES = ("device", "pcie", "nvlink", "numa", "socket", "node", "rack")
+LEVEL_NAMES = ("device", "pcie", "nvlink", "numa", "socket", "node", "rack", "pool")
 
 
 @pytest.mark.parametrize(
     ("inside", "above", "expected"),
     [
-        ([], [], (1, 2, 2, 2, 2, 2, None)),
-        (["half"], [], (1, 2, 3, 2, 2, 3, None)),
-        (["pcie"], [], (1, 2, 3, 3, 3, 3, None)),
-        (["x", "y"], [], (1, 2, 4, 3, 3, 4, None)),
-        (["x", "y"], ["rack", "pool"], (1, 2, 4, 3, 3, 4, 5)),
-        (["w", "x", "y", "z"], ["rack"], (1, 2, 6, 5, 5, 6, 7)),
-        (["nvlink"], [], (1, 3, 2, 3, 3, 3, None)),
-        (["nvlink", "socket"], [], (1, 3, 2, 3, 3, 4, None)),
-        (["nvlink+pcie", "socket"], [], (1, 2, 2, 3, 3, 4, None)),
-        (["pcie", "numa", "socket"], [], (1, 2, 5, 3, 4, 5, None)),
-        (["socket+nvlink"], [], (1, 2, 2, 2, 2, 3, None)),
+        ([], [], (1, 2, 2, 2, 2, 2, None, None)),
+        (["half"], [], (1, 2, 3, 2, 2, 3, None, None)),
+        (["pcie"], [], (1, 2, 3, 3, 3, 3, None, None)),
+        (["x", "y"], [], (1, 2, 4, 3, 3, 4, None, None)),
+        (["x", "y"], ["rack", "pool"], (1, 2, 4, 3, 3, 4, 5, 6)),
+        (["w", "x", "y", "z"], ["rack"], (1, 2, 6, 5, 5, 6, 7, None)),
+        (["nvlink"], [], (1, 3, 2, 3, 3, 3, None, None)),
+        (["nvlink", "socket"], [], (1, 3, 2, 3, 3, 4, None, None)),
+        (["nvlink+pcie", "socket"], [], (1, 2, 2, 3, 3, 4, None, None)),
+        (["pcie", "numa", "socket"], [], (1, 2, 5, 3, 4, 5, None, None)),
+        (["socket+nvlink"], [], (1, 2, 2, 2, 2, 3, None, None)),
     ],
 )
 def test_what_a_job_means_by_a_level(inside, above, expected):

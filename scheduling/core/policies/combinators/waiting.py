@@ -6,7 +6,6 @@ from math import floor, log2
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from scheduling.core.jobspec import Within
 from scheduling.core.messages import message, sentence
 from scheduling.core.policies.base import Combinator, rigid_alloc, without
 from scheduling.core.policies.engines.greedy import serve_rest
@@ -193,7 +192,7 @@ def _large_enough(job: PolicyJob, snapshot: Snapshot) -> list[str]:
 def _nodes_hold(job: PolicyJob, kind: str, snapshot: Snapshot) -> bool:
     info = snapshot.pool.types.get(kind)
     return info is None or all(
-        member.within is Within.RACK or member.devices <= info.node_devices
+        member.within.is_above_node or member.devices <= info.node_devices
         for member in job.demand.members
     )
 
