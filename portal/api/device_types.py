@@ -56,7 +56,9 @@ class DeviceTypeViewSet(ApiViewSet):
 
     def list(self, request: Request) -> Response:
         """List device types with their names."""
-        found = self.cut(list_device_types(self.viewer), lambda row: row.device_type)
+        rows = list_device_types(self.viewer)
+        places = {row.device_type: place for place, row in enumerate(rows, start=1)}
+        found = self.cut(rows, lambda row: places[row.device_type])
         return self.page(found, device_type_out)
 
 

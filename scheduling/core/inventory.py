@@ -99,7 +99,7 @@ def propose(
     taken = {home.address for home in homes}
     types: dict[str, CellType] = {}
     parts: list[Part] = []
-    warnings = []
+    warnings: list[str] = []
     for group in division.groups:
         tree = _regular(group.devices, inventory.levels)
         leaf_type = _leaf_type(group.device_type, {**known, **types})

@@ -114,10 +114,11 @@ class TopologyNow:
         """Address of the cell above each node; missing for a node without one."""
         above = {}
         for name, places in self.cells.nodes.items():
-            chain = self.cells.chains[places[0][0]]
-            parent = chain.parent[chain.node_base + places[0][1]]
-            if parent >= 0:
-                above[name] = chain.address[parent]
+            for chain_name, number in places:
+                chain = self.cells.chains[chain_name]
+                parent = chain.parent[chain.node_base + number]
+                if parent >= 0:
+                    above[name] = chain.address[parent]
         return above
 
     @cached_property

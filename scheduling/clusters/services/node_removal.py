@@ -17,7 +17,7 @@ from scheduling.topology.current import TopologyNow, current_topology
 
 
 def take_out_of_topology(*, node: Node, user_id: int | None, now: datetime) -> None:
-    """Remove the node's cell and retire its devices; call it inside ``in_turn``.
+    """Remove the node's cells and retire its devices; call it inside ``in_turn``.
 
     Raises:
         DevicesInUseError: jobs hold devices of the node.
@@ -59,7 +59,7 @@ def _without(
     if cell_type is None:
         return cell
     if cell_type.node_level:
-        return None if cell.address == name else cell
+        return None if cell.address.rpartition("/")[2] == name else cell
     children = tuple(
         left
         for child in cell.children

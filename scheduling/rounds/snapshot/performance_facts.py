@@ -122,11 +122,18 @@ def device_memory(using: str, devices: Iterable[tuple[int, int, str]]) -> Mappin
         devices: node ID, index and type of each device.
     """
     nodes = Node.objects.using(using).filter(removed_at=None)
-    texts = nodes.annotate(told=KeyTextTransform("devices", "inventory")).values_list("id", "told")
-    told = {pk: _memory_by_index(text) for pk, text in texts if text}
+    rows = nodes.annotate(told=KeyTextTransform("devices", "inventory")).values_list(
+        "id", "told", "type_memory"
+    )
+    told: dict[int, Mapping[int, int]] = {}
+    by_type: dict[int, Mapping[str, int]] = {}
+    for pk, text, types in rows:
+        told[pk], by_type[pk] = _memory_by_index(text or "[]"), types
     found: dict[str, int] = {}
     for node, index, kind in devices:
-        memory = told.get(node, {}).get(index, 0)
+        types = by_type.get(node)
+        # Where types are mixed, the index of a leaf may be that of a GPU of another type.
+        memory = types.get(kind, 0) if types else told.get(node, {}).get(index, 0)
         if memory > 0:
             found[kind] = min(memory, found.get(kind, memory))
     return found

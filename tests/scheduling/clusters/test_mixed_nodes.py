@@ -10,6 +10,7 @@ from scheduling.clusters.queries.cluster import node_views
 from scheduling.clusters.queries.cluster_facts import cluster_facts
 from scheduling.clusters.services.inventory import apply_inventory
 from scheduling.clusters.services.node_contact import record_probe
+from scheduling.clusters.services.nodes import remove_node
 from scheduling.maintenance.invariants import violations
 from scheduling.runs.models import Lease
 from scheduling.topology.current import current_topology
@@ -143,7 +144,7 @@ def test_a_job_that_names_no_type_gets_no_display_gpu() -> None:
     node = new_node()
     apply(node, STATION)
     Node.objects.filter(pk=node.pk).update(state="ready", contact="ready")
-    jobs = [submit(**{"class": "opportunistic", "devices": 1}) for _ in range(3)]
+    jobs = [submit(devices=1, **{"class": "opportunistic"}) for _ in range(3)]
 
     start(*jobs[:2])
 
@@ -174,6 +175,17 @@ def test_a_probe_stores_the_memory_of_each_type() -> None:
             if devices is MIG
             else {}
         )
+
+
+def test_a_removed_node_takes_all_its_cells_with_it() -> None:
+    node = new_node()
+    apply(node, STATION)
+
+    remove_node(viewer=ADMIN, node_id=node.pk, now=NOW)
+
+    assert "station" not in current_topology().cells.nodes
+    assert not any("station" in cell.address for cell in current_topology().spec.physical)
+    assert violations() == ()
 
 
 def test_views_show_all_types_of_a_node() -> None:
