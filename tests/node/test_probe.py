@@ -230,6 +230,16 @@ def test_bridged_pairs_are_cells_of_the_inventory(home: Path, smi: Path) -> None
     assert Inventory.from_json(inventory.to_json()) == inventory
 
 
+def test_domains_that_cannot_be_read_are_those_of_the_last_reading(home: Path, smi: Path) -> None:
+    write_smi(A40_PAIRS, smi)
+    probe.inventory(str(home))
+    (smi.parent / f"{smi.name}.outputs" / "topo").write_text("Failed to read the topology")
+
+    inventory = probe.inventory(str(home))
+
+    assert [device.nvlink for device in inventory.devices] == PAIRS
+
+
 def test_a_machine_with_nothing_has_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(home))
 

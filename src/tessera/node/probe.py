@@ -225,6 +225,7 @@ def _gpus(root: str, seconds: Optional[float], warnings: List[str]) -> Found:
         if os.path.exists(driver.DRIVER_VERSION):
             warnings.append("an NVIDIA driver is installed, but it does not respond")
         return nothing
+    answer = _with_known_links(answer, driver.stored(root))
     driver.store(root, answer)
     warnings += answer.reading.warnings
     found = _found(answer, warnings)
@@ -235,6 +236,17 @@ def _gpus(root: str, seconds: Optional[float], warnings: List[str]) -> Found:
             *gpu_processes.foreign(root, answer.reading.processes),
         ]
     )
+
+
+def _with_known_links(answer: driver.Answer, last: Optional[driver.Answer]) -> driver.Answer:
+    """Return the answer with the NVLink domains of the last one if they could not be read.
+
+    Otherwise one failed call would dissolve the cells of the domains.
+    """
+    if answer.nvlink is not None or last is None or last.nvlink is None:
+        return answer
+    known = dict(zip((gpu.uuid for gpu in last.reading.gpus), last.nvlink))  # noqa: B905
+    return answer._replace(nvlink=[known.get(gpu.uuid, -1) for gpu in answer.reading.gpus])
 
 
 def _found(answer: driver.Answer, warnings: List[str]) -> Found:
