@@ -52,6 +52,7 @@ from scheduling.jobs.services.archives import MOST_BYTES
 from scheduling.jobs.services.idempotency import IdempotencyConflictError, Key, jobs_of_key
 from scheduling.jobs.services.saved import template_for, templates_of
 from scheduling.jobs.services.submission import submit_job
+from scheduling.parallelism.drafts import DraftGrids, grids_of_draft
 from scheduling.topology.current import current_topology
 from tenants.errors import DomainError, FieldError, InvalidError
 from tenants.roles import Permission
@@ -111,7 +112,8 @@ def check_typed(request: PageRequest) -> JsonResponse:
     checked = check(
         posted.typed, viewer=request.viewer, submit_context=submit_context, also=posted.faults
     )
-    panel = panel_of(checked, _plan(request, checked, submit_context))
+    plan = _plan(request, checked, submit_context)
+    panel = panel_of(checked, plan, _grids(request, checked))
     answer: dict[str, Any] = {
         "yaml": posted.typed.text,
         "errors": [fault.to_json() for fault in checked.faults],
@@ -214,6 +216,14 @@ def _plan(
         config=round_config(),
         now=request.now,
     )
+
+
+def _grids(request: PageRequest, checked: SubmitCheck) -> DraftGrids | None:
+    """Return the grids of a valid hybrid job."""
+    draft = checked.draft
+    if draft is None:
+        return None
+    return grids_of_draft(request.viewer, draft.spec, tenant_id=draft.virtual_cluster.tenant_id)
 
 
 def _posted(
@@ -324,7 +334,7 @@ def _page(
         "text": checked.typed.text,
         "shown": _digest(checked.typed.text),
         "key": key or uuid.uuid4().hex,
-        "panel": panel_of(checked, plan),
+        "panel": panel_of(checked, plan, _grids(request, checked)),
         "summary": faults_in_words(checked),
         "notes": notes,
         "samples": SAMPLES,

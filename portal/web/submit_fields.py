@@ -25,6 +25,7 @@ Kind = Literal[
     "counts",
     "rules",
     "storages",
+    "stages",
     "flag",
     "gang",
 ]
@@ -71,6 +72,13 @@ LABELS: Final = {
     "elastic.max_local_batch": gettext_lazy("Maximum batch per device"),
     "elastic.total_steps": gettext_lazy("Total steps"),
     "elastic.epochs": gettext_lazy("Epochs"),
+    "parallel.batch": gettext_lazy("Batch"),
+    "parallel.micro_batches": gettext_lazy("Micro-batches"),
+    "parallel.schedule": gettext_lazy("Pipeline schedule"),
+    "parallel.plan": gettext_lazy("Parallel plan"),
+    "parallel.stages": gettext_lazy("Pipeline stages"),
+    "parallel.max_tensor": gettext_lazy("Maximum tensor width"),
+    "parallel.profile": gettext_lazy("Model profile"),
     "checkpoint_dir": gettext_lazy("Checkpoint directory"),
     "storage": gettext_lazy("Storages"),
     "notify.on": gettext_lazy("E-mail on events"),
@@ -145,6 +153,13 @@ JOB_FIELDS: Final = (
     FieldPath(keys=("elastic", "max_local_batch"), kind="integer"),
     FieldPath(keys=("elastic", "total_steps"), kind="integer"),
     FieldPath(keys=("elastic", "epochs"), kind="integer"),
+    FieldPath(keys=("parallel", "batch"), kind="integer"),
+    FieldPath(keys=("parallel", "micro_batches"), kind="integer"),
+    FieldPath(keys=("parallel", "schedule")),
+    FieldPath(keys=("parallel", "plan")),
+    FieldPath(keys=("parallel", "stages"), kind="stages"),
+    FieldPath(keys=("parallel", "max_tensor"), kind="integer"),
+    FieldPath(keys=("parallel", "profile")),
     FieldPath(keys=("storage",), kind="storages"),
     FieldPath(keys=("checkpoint_dir",)),
     FieldPath(keys=("notify", "on"), kind="names"),
@@ -291,8 +306,9 @@ def _shown(value: object, kind: Kind) -> str | bool:
         return ""
     if kind in ("lines", "counts"):
         return lines_of(value) if isinstance(value, Mapping) else ""
-    if kind == "rules":
-        return "\n".join(map(_rule_line, value)) if isinstance(value, list) else str(value)
+    if kind in ("rules", "stages"):
+        line = _rule_line if kind == "rules" else _stage_line
+        return "\n".join(map(line, value)) if isinstance(value, list) else str(value)
     if isinstance(value, list):
         words = ", ".join(map(_storage_word if kind == "storages" else str, value))
         return words or (NO_STORAGES if kind == "storages" else "")
@@ -312,6 +328,7 @@ def _read(text: str | bool, kind: Kind) -> object:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     readers: Mapping[str, Callable[[], object]] = {
         "rules": lambda: [_as_rule(line) for line in text.split("\n") if line.strip()],
+        "stages": lambda: [_as_stage(line) for line in text.split("\n") if line.strip()],
         "storages": lambda: [] if text == NO_STORAGES else [_as_storage(part) for part in parts],
         "numbers": lambda: [_as_number(part) for part in parts],
         "names": lambda: parts,
@@ -358,6 +375,19 @@ def _as_rule(line: str) -> dict[str, str]:
         return {"pattern": line.strip()}
     named = {"name": found[2].strip()} if found[2] else {}
     return {**named, "pattern": found[3].strip(), "action": found[1]}
+
+
+def _stage_line(stage: object) -> str:
+    """Format a stage as ``first=0 last=3 data=2``."""
+    if not isinstance(stage, Mapping):
+        return str(stage)
+    return " ".join(f"{key}={value}" for key, value in stage.items())
+
+
+def _as_stage(line: str) -> dict[str, object]:
+    """Parse a line; a word without ``=`` is a field without a value, which is a fault."""
+    words = (word.partition("=") for word in line.replace(",", " ").split())
+    return {key: _as_number(value) if value else None for key, _, value in words}
 
 
 def _as_number(text: str) -> object:

@@ -15,7 +15,15 @@ from portal.web.submit_check import (
     written_out,
 )
 from portal.web.submit_fields import LABELS, posted_values, roles_in, roles_of, value_at, values_of
-from scheduling.core.jobspec import ContainerUser, ElasticMode, Ipc, JobClass, Within
+from scheduling.core.jobspec import (
+    ContainerUser,
+    ElasticMode,
+    Ipc,
+    JobClass,
+    PlanChoice,
+    ProfileUse,
+    Within,
+)
 from scheduling.core.jobspec.watching import NO_POLICY
 from scheduling.jobs.queries.submit_context import SubmitContext
 
@@ -131,6 +139,19 @@ _MORE_OF_ROLE = (
     *("container_user", "container_ipc", "container_shm", "container_workdir"),
     *("container_entrypoint", "container_rdma"),
 )
+_SCHEDULES = (
+    ("", gettext_lazy("1f1b: forward and backward passes in turn")),
+    ("gpipe", gettext_lazy("gpipe: all forward passes first")),
+)
+_PLANS = (
+    ("", gettext_lazy("auto: chosen at each start")),
+    (PlanChoice.FIXED.value, gettext_lazy("fixed: the stages below")),
+)
+_PROFILES = (
+    ("", gettext_lazy("automatic: one small job per device type")),
+    (ProfileUse.NONE.value, gettext_lazy("none")),
+    (ProfileUse.ONLY.value, gettext_lazy("only: this job measures the model and ends")),
+)
 _FIRST = ("name", "virtual_cluster", "priority", "class")
 
 
@@ -211,6 +232,9 @@ def _offered(
         "container.ipc": _IPC,
         "elastic.mode": _MODES,
         "elastic.determinism": _BITS,
+        "parallel.schedule": _SCHEDULES,
+        "parallel.plan": _PLANS,
+        "parallel.profile": _PROFILES,
         "idle_policy": _IDLING,
         "gang": _TOGETHER,
         "class": tuple((each.value, each.value.capitalize()) for each in JobClass),

@@ -20,6 +20,7 @@ from scheduling.core.values import PlacedMember
 from scheduling.estimates.services.submit_plans import MOST_TASKS, Fits, JobPlan
 from scheduling.jobs.queries.job_columns import wants_in_words
 from scheduling.jobs.validation import ValidatedJob
+from scheduling.parallelism.drafts import DraftGrids
 from tenants.clock import database_now
 from tessera.results import Remarks
 
@@ -44,6 +45,7 @@ class Panel:
         blocked_by_others: number of further blocking jobs.
         unblock: remedies.
         alternatives: sentences, and the form's changes for each, as JSON.
+        grids: grids of a hybrid job; None for other jobs.
     """
 
     verdict: str
@@ -61,6 +63,7 @@ class Panel:
     unblock: tuple[str, ...] = ()
     alternatives: tuple[tuple[str, str], ...] = ()
     faults: tuple[Fault, ...] = ()
+    grids: DraftGrids | None = None
 
 
 _VERDICTS: Final = {
@@ -85,12 +88,15 @@ _VERDICTS: Final = {
 }
 
 
-def panel_of(checked: SubmitCheck, plan: JobPlan | None = None) -> Panel:
+def panel_of(
+    checked: SubmitCheck, plan: JobPlan | None = None, grids: DraftGrids | None = None
+) -> Panel:
     """Build the panel for a checked text.
 
     Args:
         checked: the text and its faults.
         plan: plan of the job; None if not requested.
+        grids: grids of a hybrid job; None for other jobs.
     """
     imported = checked.typed.imported
     tasks = len(imported.specs) if imported is not None else 1
@@ -101,6 +107,7 @@ def panel_of(checked: SubmitCheck, plan: JobPlan | None = None) -> Panel:
     )
     return replace(
         found,
+        grids=grids,
         warnings=(*_several(imported), *found.warnings),
         remarks=imported.remarks if imported else (),
         system=TITLES[imported.format] if imported else "",
