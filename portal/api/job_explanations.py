@@ -195,7 +195,10 @@ class GridOut(TypedDict):
     predicted: float | None
     measured: float | None
     samples_per_second: float | None
+    source: str
     fullest_bytes: float | None
+    fullest_stage: int | None
+    limit_bytes: float | None
     is_running: bool
     plan: dict[str, Any]
 

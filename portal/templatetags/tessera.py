@@ -131,6 +131,12 @@ def duration(value: float | None) -> str:
 
 
 @register.filter
+def step_time(value: float | None) -> str:
+    """Format the time of a training step: ``713 ms``, ``1.42 s``; None becomes a dash."""
+    return words.DASH if value is None else words.step_time(value)
+
+
+@register.filter
 def gpu_hours(value: float | None) -> str:
     """Format device hours in the design's unit."""
     return words.DASH if value is None else words.gpu_hours(value)

@@ -1,5 +1,6 @@
 """The tab *Parallelism* of a job: its grids as a heat map, the plan in force, and its re-plans."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -12,10 +13,14 @@ from portal.i18n import gettext_lazy
 from portal.web.components import words
 from portal.web.job_context import PARALLELISM, head_context
 from portal.web.viewing import PageRequest, page
-from scheduling.parallelism.queries import GridView, PlanView, parallelism_of_job
+from scheduling.core.round.parallel_plans import shape_of
+from scheduling.parallelism.queries import parallelism_of_job
+from scheduling.parallelism.views import GridView, JobParallelism, PlanView
 
 STEPS = 5
 """Number of colours of the heat map."""
+MOST_COLUMNS = 6
+"""Maximum number of columns of a heat map of several types."""
 STATES = {
     "possible": gettext_lazy("possible"),
     "too-large": gettext_lazy("too large"),
@@ -24,6 +29,11 @@ STATES = {
     "not-allowed": gettext_lazy("not allowed"),
     "barred": gettext_lazy("barred"),
 }
+FIGURES = {
+    "measured": gettext_lazy("measured"),
+    "projected": gettext_lazy("projected"),
+}
+"""Remarks on a throughput; none if it follows from measurements of this type and size."""
 SOURCES = {
     "profiled": gettext_lazy("profile"),
     "measured": gettext_lazy("measurement"),
@@ -37,33 +47,53 @@ class GridCell:
     """One cell of the heat map.
 
     Attributes:
+        grid: the grid; None if there are more stages than devices.
         heat: colour, 1 to ``STEPS``; 0 without a plan.
         state: the state as text.
-        is_impossible: whether there are more stages than devices.
+        remark: ``measured`` or ``projected`` as text; empty without a remark.
     """
 
     grid: GridView | None
     heat: int = 0
     state: str = ""
+    remark: str = ""
 
     @property
-    def is_impossible(self) -> bool:
-        """Whether the grid cannot exist, since it has more stages than devices."""
-        return self.grid is None
+    def memory(self) -> int | None:
+        """Memory of the fullest stage in percent of a device, at most 100; None if unknown."""
+        share = self.grid.memory_share if self.grid is not None else None
+        return None if share is None else min(100, round(100 * share))
+
+    @property
+    def tone(self) -> str:
+        """The class of the cell: colour, does not fit, barred, or unknown."""
+        if self.heat:
+            return f"u{self.heat}"
+        state = self.grid.state if self.grid is not None else ""
+        return {"too-large": "nofit", "barred": "nofit"}.get(state, "nop")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridMap:
-    """The heat map of one device type.
+    """The heat map of one or several types.
 
     Attributes:
-        columns: numbers of devices.
+        types: each type with its number of columns.
+        columns: type and number of devices of each column.
         rows: number of stages, with a cell for each column.
     """
 
-    type: str
-    columns: tuple[int, ...]
+    types: tuple[tuple[str, int], ...]
+    columns: tuple[tuple[str, int], ...]
     rows: tuple[tuple[int, tuple[GridCell, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageDevice:
+    """One device of a stage: its rank, and its place ``node / index``, if known."""
+
+    rank: int
+    place: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +103,25 @@ class StageDrawing:
     Attributes:
         number: index of the stage, from 0.
         layers: its layers as text.
-        replicas: ranks of each replica.
+        shape: replicas and tensor width as text.
+        replicas: devices of each replica.
+        memory: predicted memory of a device in bytes; None if unknown.
+        limit: memory of a device; None if unknown.
     """
 
     number: int
     layers: str
-    replicas: tuple[tuple[int, ...], ...]
+    shape: str
+    replicas: tuple[tuple[StageDevice, ...], ...]
+    memory: float | None = None
+    limit: float | None = None
+
+    @property
+    def percent(self) -> int | None:
+        """Memory in percent of a device, at most 100; None if unknown."""
+        if self.memory is None or not self.limit:
+            return None
+        return min(100, round(100 * self.memory / self.limit))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +147,11 @@ def parallelism(request: PageRequest, job_id: int) -> HttpResponse:
     in_force = found.in_force
     context |= {
         "found": found,
-        "maps": maps_of(found.grids),
-        "grids": [(grid, STATES.get(grid.state, grid.state)) for grid in found.grids],
-        "stages": stages_of(in_force) if in_force is not None else (),
+        "maps": maps_of(found),
+        "grids": [_cell(grid, 0.0) for grid in found.grids],
+        "running": next((_cell(g, 0.0) for g in found.grids if g.is_running), None),
+        "barred": [grid for grid in found.grids if grid.state == "barred"],
+        "stages": stages_of(found) if in_force is not None else (),
         "plans": [_shown(plan) for plan in found.plans],
     }
     if request.wants_part:
@@ -114,42 +159,91 @@ def parallelism(request: PageRequest, job_id: int) -> HttpResponse:
     return request.render("job/parallelism.html", context)
 
 
-def maps_of(grids: Sequence[GridView]) -> tuple[GridMap, ...]:
-    """Return one heat map for each type; colours compare all types."""
-    most = max((grid.samples_per_second or 0.0 for grid in grids), default=0.0)
-    maps = []
-    for kind in dict.fromkeys(grid.type for grid in grids):
-        own = {(grid.stages, grid.devices): grid for grid in grids if grid.type == kind}
-        columns = tuple(sorted({devices for _, devices in own}))
-        rows = tuple(
-            (stages, tuple(_cell(own.get((stages, devices)), most) for devices in columns))
-            for stages in sorted({stages for stages, _ in own})
+def maps_of(found: JobParallelism) -> tuple[GridMap, ...]:
+    """Return the heat maps of the sizes that the job may have; colours compare all of them.
+
+    Types share a map while it has at most ``MOST_COLUMNS`` columns.
+    """
+    least, most = found.sizes
+    grids = [grid for grid in found.grids if least <= grid.devices <= most] or found.grids
+    top = max((grid.samples_per_second or 0.0 for grid in grids), default=0.0)
+    by_type: dict[str, list[GridView]] = {}
+    for grid in grids:
+        by_type.setdefault(grid.type, []).append(grid)
+    groups: list[list[GridView]] = []
+    for same in by_type.values():
+        together = (groups[-1] if groups else []) + same
+        if groups and len({(grid.type, grid.devices) for grid in together}) <= MOST_COLUMNS:
+            groups[-1] = together
+        else:
+            groups.append(same)
+    return tuple(_map(group, top) for group in groups)
+
+
+def _map(grids: Sequence[GridView], top: float) -> GridMap:
+    places = {(grid.type, grid.devices, grid.stages): grid for grid in grids}
+    columns = tuple(dict.fromkeys((grid.type, grid.devices) for grid in grids))
+    types = Counter(kind for kind, _devices in columns)
+    rows = tuple(
+        (
+            stages,
+            tuple(_cell(places.get((kind, devices, stages)), top) for kind, devices in columns),
         )
-        maps.append(GridMap(type=kind, columns=columns, rows=rows))
-    return tuple(maps)
+        for stages in sorted({grid.stages for grid in grids})
+    )
+    return GridMap(types=tuple(types.items()), columns=columns, rows=rows)
 
 
 def _cell(grid: GridView | None, most: float) -> GridCell:
     if grid is None:
         return GridCell(grid=None)
     rate = grid.samples_per_second
-    heat = min(STEPS, 1 + int(STEPS * rate / most)) if rate and grid.state != "barred" else 0
-    return GridCell(grid=grid, heat=heat, state=str(STATES.get(grid.state, grid.state)))
+    heat = 0
+    if rate and most and grid.state != "barred":
+        heat = min(STEPS, 1 + int(STEPS * rate / most))
+    return GridCell(
+        grid=grid,
+        heat=heat,
+        state=str(STATES.get(grid.state, grid.state)),
+        remark=str(FIGURES.get(grid.source, "")),
+    )
 
 
-def stages_of(plan: PlanView) -> tuple[StageDrawing, ...]:
-    """Return the stages of a plan with the ranks of their devices."""
-    ranks, found = count(), []
+def stages_of(found: JobParallelism) -> tuple[StageDrawing, ...]:
+    """Return the stages of the plan in force with their devices."""
+    plan = found.in_force
+    if plan is None:
+        return ()
+    running = next((grid for grid in found.grids if grid.is_running), None)
+    ranks, drawn = count(), []
     for number, stage in enumerate(plan.plan["stages"]):
         replicas = tuple(
-            tuple(next(ranks) for _ in range(stage["tensor"])) for _ in range(stage["data"])
+            tuple(_device(next(ranks), found.devices) for _ in range(stage["tensor"]))
+            for _ in range(stage["data"])
         )
         layers = _("layers %(first)s to %(last)s") % {
             "first": stage["first"],
             "last": stage["last"] - 1,
         }
-        found.append(StageDrawing(number=number, layers=layers, replicas=replicas))
-    return tuple(found)
+        own = running.stage_bytes if running is not None else ()
+        drawn.append(
+            StageDrawing(
+                number=number,
+                layers=layers,
+                shape=shape_of({"stages": [stage]}),
+                replicas=replicas,
+                memory=own[number] if number < len(own) else None,
+                limit=running.limit_bytes if running is not None else None,
+            )
+        )
+    return tuple(drawn)
+
+
+def _device(rank: int, devices: Sequence[tuple[str, int]]) -> StageDevice:
+    if rank >= len(devices):
+        return StageDevice(rank=rank, place="")
+    node, index = devices[rank]
+    return StageDevice(rank=rank, place=f"{node} / {index}")
 
 
 def _shown(plan: PlanView) -> PlanShown:

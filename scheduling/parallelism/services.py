@@ -176,6 +176,8 @@ def _rows_of(profile: ModelProfile, job: Job, memory: int) -> Iterator[GridRow]:
             step_seconds=one.step_seconds if plan else 0.0,
             plan=plan,
             stage_bytes=one.stage_bytes,
+            # Messages were measured between two processes of one device only.
+            is_projected=one.grid.devices > 1,
         )
 
 

@@ -106,6 +106,13 @@ def _duration(_language: str | None, whole: int) -> str:
     return " ".join(f"{number}{NO_BREAK}{_unit(unit)}" for number, unit in units(whole))
 
 
+def step_time(seconds: float) -> str:
+    """Format the time of a training step with three digits: ``713 ms``, ``1.42 s``, ``42.5 s``."""
+    if seconds < 0.9995:
+        return f"{amount(1000 * seconds)}{NO_BREAK}{_unit('ms')}"
+    return f"{amount(seconds)}{NO_BREAK}{_unit('s')}"
+
+
 def running_time(start: datetime | None, end: datetime | None = None) -> SafeString | str:
     """Format the time from ``start`` to ``end``; without an end, a script updates it."""
     if start is None:
@@ -207,6 +214,7 @@ def _unit(unit: str) -> str:
     if is_english():
         return unit
     units = {
+        "ms": pgettext("unit of time", "ms"),
         "s": pgettext("unit of time", "s"),
         "min": pgettext("unit of time", "min"),
         "h": pgettext("unit of time", "h"),

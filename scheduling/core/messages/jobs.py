@@ -29,6 +29,23 @@ JOBS: Final[Mapping[str, Template]] = {
         "%(shape)s on %(devices)s x %(device_type)s was the fastest plan at its start; by current "
         "estimates it gives %(rate)s samples/s, %(gain)s less than %(second)s."
     ),
+    "plan-and-twice-more": fixed(
+        "%(why)s %(devices)s x %(device_type)s would give %(gain)s more for twice the devices."
+    ),
+    "plan-and-twice-less": fixed(
+        "%(why)s %(devices)s x %(device_type)s would give %(gain)s less for twice the devices."
+    ),
+    "replanned": fixed(
+        "New parallel plan: %(shape)s on %(devices)s x %(device_type)s, before %(old)s on "
+        "%(old_devices)s x %(old_type)s."
+    ),
+    "replanned-after-bar": fixed(
+        "New parallel plan: %(shape)s on %(devices)s x %(device_type)s, before %(old)s on "
+        "%(old_devices)s x %(old_type)s. %(reason)s"
+    ),
+    "parallel-grid-needs-memory": fixed(
+        "The fullest stage needs %(needed)s of %(limit)s GB of a device."
+    ),
     "parallel-grid-too-large": fixed("A stage does not fit into the memory of a device."),
     "parallel-grid-too-slow-link": fixed(
         "Tensor groups would use a slower link than the job allows."

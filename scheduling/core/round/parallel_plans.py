@@ -73,6 +73,7 @@ class GridRow:
         step_seconds: predicted seconds per step; 0 without a plan.
         plan: the plan as in ``TESSERA_JOB_PLAN``; empty without one.
         stage_bytes: memory of one device of each stage; empty if unknown.
+        is_projected: whether messages of its size were not measured on this type.
     """
 
     type: str
@@ -82,6 +83,7 @@ class GridRow:
     step_seconds: float = 0.0
     plan: Mapping[str, Any]
     stage_bytes: tuple[float, ...] = ()
+    is_projected: bool = False
 
     @property
     def plan_id(self) -> str:
@@ -254,15 +256,23 @@ def rows_to_json(rows: Iterable[GridRow]) -> list[dict[str, Any]]:
             "step_seconds": row.step_seconds,
             "plan": dict(row.plan),
             "stage_bytes": list(row.stage_bytes),
+            "is_projected": row.is_projected,
         }
         for row in rows
     ]
 
 
 def rows_from_json(device_type: str, document: Iterable[Mapping[str, Any]]) -> tuple[GridRow, ...]:
-    """Return the rows of `rows_to_json`."""
+    """Return the rows of `rows_to_json`; older ones do not contain ``is_projected``."""
     return tuple(
-        GridRow(**{**row, "type": device_type, "stage_bytes": tuple(row["stage_bytes"])})
+        GridRow(
+            **{
+                "is_projected": row["devices"] > 1,
+                **row,
+                "type": device_type,
+                "stage_bytes": tuple(row["stage_bytes"]),
+            }
+        )
         for row in document
     )
 

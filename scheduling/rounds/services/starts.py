@@ -10,17 +10,16 @@ from typing import Any, Final
 
 from scheduling.clusters.services.node_tenancies import take_nodes
 from scheduling.common.on_commit import wake_node_services
-from scheduling.core.jobspec import Demand, ProfileUse, parse_stored
+from scheduling.core.jobspec import Demand
 from scheduling.core.messages import message, sentence
 from scheduling.core.round.gang_sizes import on_type
 from scheduling.core.round.layouts import Layout, layout_of, rates_of
-from scheduling.core.round.parallel_plans import plan_of_start
 from scheduling.core.round.ports import FIRST_PORT, LAST_PORT
 from scheduling.core.values import GuestStart, PlacedMember, Start
 from scheduling.enums import LeaseKind, MemberStep
 from scheduling.jobs.models import Job
 from scheduling.jobs.services.lifecycle import Note, admit_jobs
-from scheduling.parallelism.models import AttemptPlan
+from scheduling.rounds.services.plans import create_plans
 from scheduling.rounds.snapshot import Reading
 from scheduling.runs.models import Attempt, Lease, Member
 from tessera.isolation import NONE
@@ -85,7 +84,7 @@ def create_attempts(
         for start in starts
     )
     _keep_types(attempts)
-    _create_plans(attempts, reading)
+    create_plans(attempts, reading.snapshot.grids, now=now)
     tenancies = take_nodes(starts, jobs, reading.node_ids, now=now)
     members = _create_members(
         attempts, starts, reading, ports=ports, tenancies=tenancies, seats=seats
@@ -215,38 +214,6 @@ def _keep_types(attempts: Sequence[Attempt]) -> None:
         demand = on_type(Demand.from_json(job.demand), attempt.device_type).to_json()
         if demand != job.demand:
             Job.objects.unscoped().filter(pk=job.pk).update(demand=demand)
-
-
-def _create_plans(attempts: Sequence[Attempt], reading: Reading) -> None:
-    """Store the parallel plan of each attempt of a hybrid job that has one."""
-    rows = []
-    for attempt in attempts:
-        job = attempt.job
-        parallel = parse_stored(job.spec).parallel if job.model_fingerprint else None
-        if parallel is None or parallel.profile is ProfileUse.ONLY:
-            continue
-        chosen = plan_of_start(
-            parallel,
-            reading.snapshot.grids.get(job.pk, ()),
-            device_type=attempt.device_type,
-            nodes=attempt.nodes,
-            devices=attempt.devices,
-        )
-        if chosen is not None:
-            rows.append(
-                AttemptPlan(
-                    attempt=attempt,
-                    tenant_id=job.tenant_id,
-                    fingerprint=job.model_fingerprint,
-                    device_type=attempt.device_type,
-                    plan_id=chosen.plan["id"],
-                    plan=dict(chosen.plan),
-                    predicted=chosen.predicted,
-                    source=chosen.source,
-                )
-            )
-    if rows:
-        AttemptPlan.objects.unscoped().bulk_create(rows)
 
 
 def _layout(job: Job, start: Start, reading: Reading) -> Layout | None:

@@ -3,13 +3,16 @@
 import pytest
 from django.test import Client as Browser
 
+from scheduling.core.round.parallel_plans import GridRow, rows_to_json
 from scheduling.jobs.models import Job
-from scheduling.parallelism.models import AttemptPlan
+from scheduling.parallelism.models import AttemptPlan, ModelProfile
 from scheduling.parallelism.queries import parallelism_of_job
 from scheduling.runs.models import Attempt, AttemptProgress
 from tenants.errors import NotFoundError
 from tenants.models import User
+from tessera.train.hybrid.plans import ParallelPlan, Stage
 from tests.factories.cluster import (
+    NOW,
     make_cluster,
     make_job,
     make_priority_classes,
@@ -34,6 +37,17 @@ def started(**parallel) -> Job:
     profiled(job, {1: 0.5, 2: 0.25, 4: 0.3})
     run_round()
     return job
+
+
+def store_grids(job: Job, rows: list[GridRow]) -> None:
+    ModelProfile.objects.create(
+        tenant=job.tenant,
+        fingerprint=job.model_fingerprint,
+        device_type="a",
+        requested_at=NOW,
+        measured_at=NOW,
+        grids=rows_to_json(rows),
+    )
 
 
 def of(job: Job):
@@ -107,9 +121,87 @@ def test_rest_and_page_show_the_same_grids(client: Browser):
 
     assert [one["shape"] for one in body["grids"]] == ["4 data", "2 x (2 data)", "4 x (1)"]
     assert body["plans"][0]["plan"] == plan_with(2).document()
-    for text in ("20% more than 4 x (1)", "Table of all grids", 'class="num heat-5"', "Stage 1"):
+    for text in ("20% more than 4 x (1)", "Table of all grids", 'class="gc u5 on"', "Stage 1"):
         assert text in page
+    assert "node-1 / 3" in page
+    assert 'href="#grid-a-4-2"' in page
+    assert 'id="grid-a-4-2"' in page
     assert AttemptPlan.objects.unscoped().get().plan_id == body["plans"][0]["plan"]["id"]
+
+
+def test_values_of_unmeasured_sizes_are_projected_and_memory_has_its_limit(client: Browser):
+    job = hybrid_job()
+    rows = [
+        GridRow(
+            type="a",
+            devices=devices,
+            stages=1,
+            state=state,
+            step_seconds=step,
+            plan=plan_with(1).document() if step else {},
+            stage_bytes=(4e9, size),
+            is_projected=devices > 1,
+        )
+        for devices, state, step, size in (
+            (1, "possible", 0.5, 6e9),
+            (4, "possible", 0.25, 5e9),
+            (8, "too-large", 0.0, 12e9),
+            (16, "possible", 0.125, 5e9),
+        )
+    ]
+    store_grids(job, rows)
+    client.force_login(User.objects.get(username="alice"))
+
+    found = of(job).grids
+    page = client.get(f"/jobs/{job.pk}/parallelism/").content.decode()
+
+    assert [(one.source, one.fullest_stage) for one in found] == [
+        ("profiled", 1),
+        ("projected", 1),
+        ("", 1),
+        ("projected", 1),
+    ]
+    assert found[0].memory_share == pytest.approx(6e9 / (8 << 30))
+    assert found[2].reason == "The fullest stage needs 12 of 8.59 GB of a device."
+    assert page.count('<span class="fig">projected</span>') == 1
+    assert "12.0\N{NO-BREAK SPACE}GB of 8.6\N{NO-BREAK SPACE}GB" in page
+    # The job may have at most 8 devices: the larger grid is in the table only.
+    assert 'href="#grid-a-16-1"' not in page
+    assert 'id="grid-a-16-1"' in page
+
+
+def test_older_rows_of_several_devices_are_projected():
+    job = hybrid_job()
+    profiled(job, {1: 0.5})
+    profile = ModelProfile.objects.unscoped().get()
+    del profile.grids[0]["is_projected"]
+    profile.save()
+
+    assert of(job).grids[0].source == "projected"
+
+
+def test_the_reason_names_the_gain_of_twice_the_devices():
+    job = hybrid_job()
+    plans = {size: plan_with(1) for size in (4, 8)}
+    plans[8] = ParallelPlan((Stage(0, 6, data=8),), micro_batches=4, batch=32)
+    rows = [
+        GridRow(
+            type="a",
+            devices=size,
+            stages=1,
+            state="possible",
+            step_seconds=step,
+            plan=plans[size].document(),
+        )
+        for size, step in ((4, 0.25), (8, 0.2))
+    ]
+    store_grids(job, rows)
+    run_round()
+
+    assert of(job).why == (
+        "4 data on 4 x a: the only plan of this size that can run. "
+        "8 x a would give 25% more for twice the devices."
+    )
 
 
 def test_only_hybrid_jobs_have_the_tab(client: Browser):

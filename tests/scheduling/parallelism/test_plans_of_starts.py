@@ -3,7 +3,7 @@
 import pytest
 
 from scheduling.core.lifecycle import JobState
-from scheduling.jobs.models import Job
+from scheduling.jobs.models import Job, JobEvent
 from scheduling.parallelism.models import AttemptPlan
 from scheduling.rounds.snapshot import take_snapshot
 from scheduling.runs.models import Attempt, AttemptProgress
@@ -126,6 +126,35 @@ def test_a_failed_plan_is_replaced_without_a_retry(failure, steps):
     assert plan_of(job).source == "given"
     fail(job, failure, steps=steps)
     assert job.state == JobState.FAILED
+
+
+def test_a_new_plan_is_an_event_with_the_reason_of_the_change():
+    job = hybrid_job(stages=STAGES)
+    profiled(job, {1: 0.5, 2: 0.25})
+    run_round()
+    assert not JobEvent.objects.filter(job=job, kind="replanned").exists()
+    fail(job, "resource-limit")
+
+    run_round()
+
+    event = JobEvent.objects.get(job=job, kind="replanned")
+    assert event.attempt == 2
+    assert event.text == (
+        "New parallel plan: 4 data on 4 x a, before 2 x (2 data) on 4 x a. "
+        "Barred: a run ended for lack of memory."
+    )
+
+
+def test_a_restart_under_the_same_plan_is_no_event():
+    job = hybrid_job()
+    profiled(job, {2: 0.25})
+    run_round()
+    fail(job, "node")
+
+    run_round()
+
+    assert plan_of(job).attempt.number == 2
+    assert not JobEvent.objects.filter(job=job, kind="replanned").exists()
 
 
 def test_a_failure_after_steps_is_a_failure_of_the_training():
