@@ -2,6 +2,7 @@
 
 import pytest
 
+from scheduling.clusters.models import VirtualCluster
 from scheduling.core.lifecycle import JobState
 from scheduling.jobs.models import Job, JobEvent
 from scheduling.parallelism.models import AttemptPlan
@@ -182,3 +183,14 @@ def count_of(work) -> int:
     with CaptureQueriesContext(connections[CONFIG.using]) as queries:
         work()
     return len(queries)
+
+
+@pytest.mark.parametrize("policy", ["sia", "tessera"])
+def test_a_job_with_grids_only_above_its_requested_size_starts_on_one(policy):
+    VirtualCluster.objects.unscoped().update(policy=policy)
+    job = hybrid_job(worker={"devices": 2})
+    profiled(job, {1: 0.5})
+
+    run_round()
+
+    assert Attempt.objects.get(job=job).devices == 4

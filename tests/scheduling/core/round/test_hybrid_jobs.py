@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell, Quota, VcSpec
-from scheduling.core.policy_interface import BestGrid, Scale, Step, Terms
+from scheduling.core.policy_interface import BestGrid, Kind, Scale, Step, Terms
 from scheduling.core.round.decide import decide
 from scheduling.core.round.stored import read_stored
 from scheduling.core.values import JobFacts
@@ -32,7 +32,7 @@ SPEC = ClusterSpec(
         )
     },
 )
-TERMS = Terms(scale=Scale(minimum=1, maximum=4, step=Step.POWER_OF_TWO))
+TERMS = Terms(kind=Kind.ELASTIC, scale=Scale(minimum=1, maximum=4, step=Step.POWER_OF_TWO))
 GRIDS = (
     BestGrid(type="a", devices=4, rate=2.0, plan={"version": 1, "id": "1"}),
     BestGrid(type="b", devices=2, rate=1.0, plan={"version": 1, "id": "2"}),
@@ -92,7 +92,7 @@ def test_a_rigid_job_without_a_plan_at_its_size_waits_with_the_possible_sizes(po
     )
 
 
-@pytest.mark.parametrize("policy", ["srtf", "drf", "tessera", "crius"])
+@pytest.mark.parametrize("policy", ["srtf", "drf", "sia", "tessera", "crius"])
 def test_an_elastic_job_without_a_plan_at_its_size_takes_a_size_with_one(policy):
     snapshot = replace(hybrid_snapshot(policy), grids={1: NO_SIZES})
 
