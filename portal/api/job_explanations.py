@@ -228,6 +228,19 @@ class ProfileOut(TypedDict):
     seconds: float | None
 
 
+class PlanAccuracyOut(TypedDict):
+    """Errors of predicted step times in the tenant, on one device type, as shares.
+
+    ``bias`` above 0: steps take longer than predicted.
+    """
+
+    type: str
+    runs: int
+    median_error: float
+    p90_error: float
+    bias: float
+
+
 class GridsOut(TypedDict):
     """Grids of a hybrid job, the plans of its attempts (newest first), and its profiles."""
 
@@ -239,6 +252,7 @@ class GridsOut(TypedDict):
     grids: list[GridOut]
     plans: list[AttemptPlanOut]
     profiles: list[ProfileOut]
+    accuracy: list[PlanAccuracyOut]
 
 
 class ProfilingOut(TypedDict):

@@ -41,6 +41,8 @@ def counted(number: int) -> tuple[str, ...]:
         npgettext("count", "process", "processes", number),
         npgettext("count", "rank", "ranks", number),
         npgettext("count", "run", "runs", number),
+        npgettext("count", "stage", "stages", number),
+        npgettext("count", "pipeline stage", "pipeline stages", number),
         npgettext("count", "running job", "running jobs", number),
         npgettext("count", "short run", "short runs", number),
         npgettext("count", "simulated future", "simulated futures", number),

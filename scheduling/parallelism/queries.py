@@ -1,18 +1,23 @@
 """Grids, profiles and plans of one job, for its page, REST and the command line."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 from django.db.models import Min
 
 from scheduling.clusters.models import Device
 from scheduling.core.jobspec import parse_stored
 from scheduling.core.messages import sentence
+from scheduling.core.performance.reverts import STEPS_TO_JUDGE
 from scheduling.core.round.parallel_plans import (
     GridRow,
+    PlanRun,
+    PlanSource,
     barred_plans,
     measured_seconds,
     shape_of,
 )
+from scheduling.core.round.plan_accuracy import PlanAccuracy, accuracy_by_type
 from scheduling.jobs.models import LIVE_STATES, Job
 from scheduling.jobs.queries.jobs import visible_job
 from scheduling.parallelism.models import AttemptPlan, ModelProfile
@@ -23,9 +28,12 @@ from scheduling.runs.models import Member
 from tenants.errors import NotFoundError
 from tenants.viewers import Viewer
 
+MOST_JUDGED: Final = 500
+"""Maximum number of runs in the accuracy of predictions, the newest of all types."""
+
 
 def parallelism_of_job(viewer: Viewer, job_id: int) -> JobParallelism:
-    """Return the hybrid parallelism of a job, in at most seven queries.
+    """Return the hybrid parallelism of a job, in at most eight queries.
 
     Raises:
         NotFoundError: unknown job, not visible to the viewer, or a job without ``parallel``.
@@ -48,6 +56,7 @@ def parallelism_of_job(viewer: Viewer, job_id: int) -> JobParallelism:
         why=why_this_plan(plans, grids, is_live=job.state in LIVE_STATES),
         grids=grids,
         plans=plans,
+        accuracy=accuracy_on(job.tenant_id, {grid.type for grid in grids}),
         profiles=tuple(_profile_view(row) for row in profiles),
         sizes=(job.devices, job.devices) if elastic is None else elastic.bounds(job.devices),
         devices=_devices_of(job, in_force.attempt) if in_force is not None else (),
@@ -95,6 +104,39 @@ def _grids_of(
         )
 
     return tuple(view(row) for row in rows)
+
+
+def accuracy_on(tenant_id: int, types: Collection[str]) -> tuple[PlanAccuracy, ...]:
+    """Return the accuracy of the newest predictions from profiles in a tenant, by device type.
+
+    Args:
+        tenant_id: the tenant; predictions of other tenants never count.
+        types: the device types.
+    """
+    if not types:
+        return ()
+    rows = (
+        AttemptPlan.objects.unscoped()
+        .filter(
+            tenant=tenant_id,
+            device_type__in=sorted(types),
+            source=PlanSource.PROFILED,
+            predicted__isnull=False,
+            attempt__progress__steps__gte=STEPS_TO_JUDGE,
+        )
+        .order_by("-attempt_id")
+        .values_list(
+            "device_type",
+            "plan_id",
+            "predicted",
+            "attempt__progress__steps",
+            "attempt__progress__seconds",
+        )[:MOST_JUDGED]
+    )
+    return accuracy_by_type(
+        PlanRun(type=kind, plan_id=plan, predicted=predicted, steps=steps, seconds=seconds)
+        for kind, plan, predicted, steps, seconds in rows
+    )
 
 
 def _plans_of(job: Job) -> tuple[PlanView, ...]:

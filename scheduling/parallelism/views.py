@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from scheduling.core.round.plan_accuracy import PlanAccuracy
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridView:
@@ -115,6 +117,7 @@ class JobParallelism:
         in_force: the plan of the running attempt, or None.
         sizes: minimum and maximum number of devices that the job allows.
         devices: node and index of each device of the running attempt, in the order of ranks.
+        accuracy: errors of the newest predictions in the job's tenant, by type of its grids.
     """
 
     fingerprint: str
@@ -127,6 +130,7 @@ class JobParallelism:
     profiles: tuple[ProfileView, ...]
     sizes: tuple[int, int] = (1, 1)
     devices: tuple[tuple[str, int], ...] = ()
+    accuracy: tuple[PlanAccuracy, ...] = ()
 
     @property
     def in_force(self) -> PlanView | None:

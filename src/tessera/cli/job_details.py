@@ -120,6 +120,13 @@ def grids(
         ),
         empty="No grids: the model has not been profiled yet.",
     )
+    for one in found.get("accuracy") or ():
+        out().print(
+            escape(
+                f"Predictions on {one['type']}: median error {one['median_error']:.1%}, "
+                f"p90 {one['p90_error']:.1%} ({one['runs']} runs of this tenant)"
+            )
+        )
 
 
 def compare(

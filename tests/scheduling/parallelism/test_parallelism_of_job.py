@@ -204,6 +204,23 @@ def test_the_reason_names_the_gain_of_twice_the_devices():
     )
 
 
+def test_the_accuracy_of_predictions_counts_the_runs_of_the_tenant_only(client: Browser):
+    job = started()
+    progress(job, steps=200, seconds=60.0)
+    client.force_login(User.objects.get(username="alice"))
+
+    (one,) = of(job).accuracy
+    page = client.get(f"/jobs/{job.pk}/parallelism/").content.decode()
+    body = client.get(f"/api/v1/jobs/{job.pk}/grids/").json()
+    AttemptPlan.objects.unscoped().update(tenant=make_tenant("language"))
+
+    assert (one.type, one.runs) == ("a", 1)
+    assert one.median_error == pytest.approx(0.2)
+    assert "median error 20\N{NO-BREAK SPACE}%" in page
+    assert body["accuracy"][0]["bias"] == pytest.approx(0.2)
+    assert of(job).accuracy == ()
+
+
 def test_only_hybrid_jobs_have_the_tab(client: Browser):
     job, plain = hybrid_job(), make_job()
     client.force_login(User.objects.get(username="alice"))
