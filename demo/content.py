@@ -148,7 +148,7 @@ async def _probe_all(
     settings: WorkerSettings, addresses: Sequence[NodeAddress]
 ) -> dict[int, Inventory]:
     async def probe(address: NodeAddress) -> Inventory:
-        transport = over_ssh(settings)(address, lambda *_: None)
+        transport = over_ssh()(address, lambda *_: None)
         try:
             await transport.open()
             return await transport.probe()

@@ -50,6 +50,11 @@ class RunningNode:
     commands: set[int] = field(default_factory=set)
     acceptor: asyncssh.SSHAcceptor | None = None
 
+    @property
+    def authorized_keys(self) -> Path:
+        """Return the file of the keys that may sign in."""
+        return self.home / ".ssh" / "authorized_keys"
+
     def describe(self, host: str, port: int) -> dict[str, Any]:
         """Return name, address and host key, which are needed to add this node."""
         line = self.host_key.export_public_key("openssh").decode().split()
@@ -109,10 +114,10 @@ async def _serve(
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    authorized = asyncssh.read_authorized_keys(str(authorized_key))
     listing = []
     for running in nodes:
-        host, port = await _listen(running, places[running.node.name], authorized)
+        authorize(running, authorized_key.read_text())
+        host, port = await _listen(running, places[running.node.name])
         listing.append({**running.describe(host, port), "isolation": level})
     # Written once all servers listen, so that every reader can connect.
     write_private(folder / LISTING, json.dumps(listing, indent=2) + "\n")
@@ -205,14 +210,22 @@ def declared_devices(node: DemoNode) -> dict[str, Any]:
     }
 
 
-async def _listen(running: RunningNode, place: socket.socket, authorized: Any) -> tuple[str, int]:
+def authorize(running: RunningNode, public_key: str) -> None:
+    """Add the control plane's key to the authorized keys of a node, like an admin of a node."""
+    path = running.authorized_keys
+    path.parent.mkdir(exist_ok=True, mode=0o700)
+    known = path.read_text() if path.exists() else ""
+    if public_key.split()[1] not in known.split():
+        write_private(path, f"{known}{public_key.strip()}\n")
+
+
+async def _listen(running: RunningNode, place: socket.socket) -> tuple[str, int]:
     """Start an SSH server on a socket; return its host and port."""
     host, port = place.getsockname()[:2]
     running.acceptor = await asyncssh.listen(
         sock=place,
-        server_factory=_Server,
+        server_factory=lambda: _Server(running.authorized_keys),
         server_host_keys=[running.host_key],
-        authorized_client_keys=authorized,
         process_factory=lambda process: _run(process, running),
         sftp_factory=lambda channel: HomeSftp(channel, running.home),
         encoding=None,
@@ -226,6 +239,19 @@ async def _listen(running: RunningNode, place: socket.socket, authorized: Any) -
 
 class _Server(asyncssh.SSHServer):
     """Accepts one user by key; forwards connections only to a container engine's socket."""
+
+    def __init__(self, authorized_keys: Path) -> None:
+        self._authorized_keys = authorized_keys
+        self._connection: asyncssh.SSHServerConnection | None = None
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self._connection = conn
+
+    def begin_auth(self, username: str) -> bool:
+        """Read the keys at each sign-in, since a rotation changes them."""
+        if self._connection is not None:
+            self._connection.set_authorized_keys(str(self._authorized_keys))
+        return True
 
     def unix_connection_requested(self, dest_path: str) -> bool:
         return dest_path in {"/var/run/docker.sock", "/run/docker.sock"}

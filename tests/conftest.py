@@ -17,6 +17,7 @@ from django.db import connections, transaction
 from django.utils import translation
 from hypothesis import HealthCheck, settings
 
+from tenants.keyring import forget_keys
 from tests.support.budgets import be_patient
 
 if TYPE_CHECKING:
@@ -90,6 +91,13 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
     """
     yield
     SyncToAsync.single_thread_executor.submit(connections.close_all).result()
+
+
+@pytest.fixture(autouse=True)
+def keys_of_this_test() -> Iterator[None]:
+    """Read the installation's keys again: each test has its own database and data directory."""
+    yield
+    forget_keys()
 
 
 @pytest.fixture(autouse=True)

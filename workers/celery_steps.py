@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from celery import bootsteps
 
+from tenants.keyring import current_keyring
 from tessera.bundle import Bundle, build_bundle
-from workers.conf import WorkerSettings, worker_settings
+from workers.conf import worker_settings
 from workers.node_service.ports import Connect, NodeAddress
 from workers.node_service.service import NodeService
 from workers.node_service.thread import NodeServiceThread
@@ -22,7 +23,7 @@ def bundle() -> Bundle:
     return build_bundle()
 
 
-def over_ssh(settings: WorkerSettings) -> Connect:
+def over_ssh() -> Connect:
     """Create transports over SSH, which run containers where the node has an engine."""
 
     def connect(node: NodeAddress, progress: Callable[[str, str], None]) -> Transport:
@@ -31,7 +32,7 @@ def over_ssh(settings: WorkerSettings) -> Connect:
             port=node.port,
             user=node.user,
             host_key=node.host_key,
-            client_key=settings.client_key,
+            client_keys=tuple(key.private.encode() for key in current_keyring().ssh_keys),
         )
         return DockerTransport(address, bundle(), progress=progress)
 
@@ -67,4 +68,4 @@ class NodeServiceStep(bootsteps.StartStopStep):
 
 def _make_service() -> NodeService:
     settings = worker_settings()
-    return NodeService(settings=settings, connect=over_ssh(settings))
+    return NodeService(settings=settings, connect=over_ssh())

@@ -1,7 +1,5 @@
 """Settings of ``workers`` as one frozen value; only this module reads Django's settings here."""
 
-import hashlib
-import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,11 +7,12 @@ from typing import Final
 
 from django.conf import settings
 
+from tenants.keyring import current_keyring
+
 NODE_LEASE_SECONDS: Final = 12.0
 """Lifetime of a node lease, renewed every 2 s: another host takes over within 15 s."""
 ARCHIVES_DIR = "archives"
 LOGS_DIR = "logs"
-SSH_DIR = "ssh"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +20,8 @@ class WorkerSettings:
     """Settings of node services. Times are in seconds.
 
     Attributes:
-        data_dir: directory of logs, archives and keys.
-        installation: identifies runs of this installation; derived from its secret key.
+        data_dir: directory of logs and archives.
+        installation: identifies runs of this installation (``tenants.keyring``).
         ignore_images: run a job without its image if the node has no container engine.
         host_network: a gang of several instances may use the network of its nodes.
         local_images: prefixes of images that did not come from a registry.
@@ -83,17 +82,6 @@ class WorkerSettings:
     transfer_seconds: float = 1800.0
 
     @property
-    def client_key(self) -> Path:
-        return self.data_dir / SSH_DIR / "id_ed25519"
-
-    def public_key(self) -> str:
-        """Return the public key that nodes authorize; empty if not created yet."""
-        try:
-            return self.client_key.with_suffix(".pub").read_text("utf-8").strip()
-        except OSError:
-            return ""
-
-    @property
     def logs_dir(self) -> Path:
         return self.data_dir / LOGS_DIR
 
@@ -105,7 +93,7 @@ def worker_settings() -> WorkerSettings:
     environment = settings.TESSERA
     return WorkerSettings(
         data_dir=environment.data_dir,
-        installation=installation_id(settings.SECRET_KEY),
+        installation=current_keyring().installation,
         ignore_images=environment.images == "ignore",
         host_network=environment.host_network == "gangs",
         local_images=environment.local_images,
@@ -119,8 +107,7 @@ def worker_settings() -> WorkerSettings:
     )
 
 
-def installation_id(secret_key: str) -> str:
-    """Derive a name for the installation that does not reveal its key."""
-    return hmac.new(secret_key.encode(), b"tessera.installation.1", hashlib.sha256).hexdigest()[
-        :16
-    ]
+def public_key() -> str:
+    """Return the public key that nodes authorize; empty before ``set_up``."""
+    keys = current_keyring().ssh_keys
+    return f"{keys[0].public} tessera" if keys else ""

@@ -44,6 +44,21 @@ class NodeBackoff(models.Model):
         return f"node {self.node_id} not by {self.process}"
 
 
+class NodeKey(models.Model):
+    """The result of the last replacement of the control plane's SSH key on a node.
+
+    ``public``: the new key. ``cause``: reason of a failure; empty if the node accepts only it.
+    """
+
+    node = models.OneToOneField(Node, on_delete=models.CASCADE, related_name="ssh_key")
+    public = models.CharField(max_length=1000)
+    cause = models.CharField(max_length=200, blank=True, default="")
+    at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"SSH key of node {self.node_id}"
+
+
 class Heartbeat(models.Model):
     """One row per process, renewed while its loop runs, with measurements of its host.
 

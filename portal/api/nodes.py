@@ -32,7 +32,7 @@ from scheduling.enums import NodeState
 from tenants.clock import database_now
 from tenants.errors import ConflictError, InvalidError, StaleEditError
 from tenants.roles import Permission
-from workers.conf import worker_settings
+from workers.conf import public_key
 from workers.transports.base import UnreachableNodeError
 from workers.transports.hostkeys import fetch_host_key, fingerprint
 
@@ -217,7 +217,7 @@ class NodeViewSet(NodeSharingActions):
     def portal_key(self, request: Request) -> Response:
         """Get the public SSH key of the portal, which nodes authorize."""
         self.viewer.require(Permission.MANAGE_NODES, what="nodes")
-        return Response({"public_key": worker_settings().public_key()})
+        return Response({"public_key": public_key()})
 
     @action(detail=True, methods=["post"])
     def cordon(self, request: Request, pk: int) -> Response:

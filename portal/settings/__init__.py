@@ -8,11 +8,17 @@ from csp.constants import NONE, SELF
 
 from portal.settings.backends import broker_url, channel_layers, databases, mail_settings
 from portal.settings.environment import PROJECT_ROOT, TesseraSettings, current_environment
+from tenants.keyring import StoredFallbacks, StoredSecretKey
 
 TESSERA: TesseraSettings = current_environment()
 
 BASE_DIR: Path = PROJECT_ROOT
-SECRET_KEY = TESSERA.secret_key
+SECRET_KEY = TESSERA.secret_key or StoredSecretKey()
+SECRET_KEY_FALLBACKS = (
+    (*TESSERA.secret_key_next, *TESSERA.secret_key_fallbacks)
+    if TESSERA.secret_key
+    else StoredFallbacks()
+)
 DEBUG = TESSERA.debug
 ALLOWED_HOSTS = list(TESSERA.allowed_hosts)
 

@@ -1,11 +1,12 @@
 """The process's environment, read once into one frozen value and validated."""
 
+import base64
 import ipaddress
 import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -37,7 +38,13 @@ class TesseraSettings:
         database_url: ``sqlite:///path`` or ``postgres://...``.
         database_idle_seconds: idle time after which PostgreSQL ends a transaction.
         redis_url: ``redis://``, ``rediss://`` or ``unix:///path`` of the broker.
-        secret_key: Django's signing key; also derives the key that encrypts job secrets.
+        secret_key: Django's signing key, which also derives the key that encrypts job secrets;
+            if empty, it is read from the database or a file (``tenants.keyring``).
+        secret_key_next: keys that are accepted, but not used yet.
+        secret_key_fallbacks: earlier keys that are still accepted.
+        seal_secret: encrypts the keys in the database; if empty, it is in a file.
+        ssh_keys: private keys for nodes; the current one first. If empty, they are read from the
+            database or a file.
         allowed_hosts: host names to which the portal responds.
         round_seconds: seconds between two scheduling rounds when nothing happens.
         images: ``required`` or ``ignore``: policy for jobs with an image on nodes without
@@ -70,7 +77,11 @@ class TesseraSettings:
     database_url: str
     database_idle_seconds: float
     redis_url: str
-    secret_key: str
+    secret_key: str = field(repr=False)
+    secret_key_next: tuple[str, ...] = field(repr=False)
+    secret_key_fallbacks: tuple[str, ...] = field(repr=False)
+    seal_secret: str = field(repr=False)
+    ssh_keys: tuple[str, ...] = field(repr=False)
     allowed_hosts: tuple[str, ...]
     round_seconds: float
     images: str
@@ -117,6 +128,10 @@ KEPT: Final = (
     ),
     *("logs", "goodput"),
 )
+SECRETS: Final = ("TESSERA_SECRET_KEY", "TESSERA_SEAL_SECRET", "TESSERA_SSH_KEY")
+"""Variables that may be in a file instead, which ``NAME_FILE`` names."""
+MOST_SECRET_BYTES: Final = 16 << 10
+LEAST_SECRET: Final = 32
 _KEEP_NAMES: Final = {f"TESSERA_KEEP_{name.upper()}_DAYS": name for name in KEPT}
 
 KNOWN: Final = frozenset(
@@ -134,6 +149,12 @@ KNOWN: Final = frozenset(
         "TESSERA_DATABASE_IDLE_SECONDS",
         "TESSERA_REDIS_URL",
         "TESSERA_SECRET_KEY",
+        "TESSERA_SECRET_KEY_NEXT",
+        "TESSERA_SECRET_KEY_FALLBACKS",
+        "TESSERA_SEAL_SECRET",
+        "TESSERA_SSH_KEY",
+        "TESSERA_SSH_KEY_FALLBACKS",
+        *(f"{name}_FILE" for name in SECRETS),
         "TESSERA_ALLOWED_HOSTS",
         "TESSERA_ROUND_SECONDS",
         "TESSERA_DATA_DIR",
@@ -172,7 +193,11 @@ def read_environment(environ: Mapping[str, str]) -> TesseraSettings:
             within=(1, 3600, "seconds"),
         ),
         redis_url=environ.get("TESSERA_REDIS_URL") or "redis://127.0.0.1:6379/0",
-        secret_key=environ.get("TESSERA_SECRET_KEY") or _stored_secret_key(data_dir),
+        secret_key=_secret(environ, "TESSERA_SECRET_KEY"),
+        secret_key_next=_listed(environ, "TESSERA_SECRET_KEY_NEXT"),
+        secret_key_fallbacks=_listed(environ, "TESSERA_SECRET_KEY_FALLBACKS"),
+        seal_secret=_seal_secret(environ),
+        ssh_keys=_ssh_keys(environ),
         allowed_hosts=_listed(environ, "TESSERA_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]"),
         round_seconds=_number(
             environ, "TESSERA_ROUND_SECONDS", 10.0, within=(0.05, 3600, "seconds")
@@ -235,13 +260,51 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
         )
 
 
-def _stored_secret_key(data_dir: Path) -> str:
-    """Return the key stored by `tessera up`, or one for this process alone (offline commands)."""
-    stored = data_dir / "secret_key"
+def _secret(environ: Mapping[str, str], name: str) -> str:
+    """Return a secret, or the content of its file; errors do not repeat it."""
+    path = environ.get(f"{name}_FILE")
+    if not path:
+        return environ.get(name, "").strip()
+    if environ.get(name):
+        raise SettingsError(f"{name} and {name}_FILE cannot be combined")
     try:
-        return stored.read_text().strip() or os.urandom(32).hex()
-    except OSError:
-        return os.urandom(32).hex()
+        with Path(path).open("rb") as file:
+            return file.read(MOST_SECRET_BYTES).decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        cause = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise SettingsError(f"{name}_FILE is {path!r}, which cannot be read: {cause}") from None
+
+
+def _seal_secret(environ: Mapping[str, str]) -> str:
+    found = _secret(environ, "TESSERA_SEAL_SECRET")
+    if found and len(found) < LEAST_SECRET:
+        raise SettingsError(
+            f"TESSERA_SEAL_SECRET is too short; use at least {LEAST_SECRET} random characters"
+        )
+    return found
+
+
+def _ssh_keys(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return private keys: the current one, then earlier ones, each as its file or in base64."""
+    current = _secret(environ, "TESSERA_SSH_KEY")
+    earlier = _listed(environ, "TESSERA_SSH_KEY_FALLBACKS")
+    if earlier and not current:
+        raise SettingsError("TESSERA_SSH_KEY_FALLBACKS needs TESSERA_SSH_KEY")
+    return tuple(_private_key(text) for text in (current, *earlier) if text)
+
+
+def _private_key(text: str) -> str:
+    if not text.startswith("-----BEGIN"):
+        try:
+            text = base64.b64decode(text, validate=True).decode("ascii")
+        except ValueError:
+            text = ""
+    if not text.startswith("-----BEGIN"):
+        raise SettingsError(
+            "TESSERA_SSH_KEY or TESSERA_SSH_KEY_FALLBACKS is not a private key; use the base64 of "
+            "the key file, such as `base64 -w0 id_ed25519`"
+        )
+    return text.strip() + "\n"
 
 
 def _number(

@@ -9,6 +9,7 @@ from portal.settings.backends import broker_url, channel_layers
 # Tests that need Redis start their own.
 TESSERA = replace(base.TESSERA, redis_url="memory://", secret_key="only-for-tests-" + "0" * 32)
 SECRET_KEY = TESSERA.secret_key
+SECRET_KEY_FALLBACKS = TESSERA.secret_key_fallbacks
 CELERY_BROKER_URL = broker_url(TESSERA.redis_url)
 CHANNEL_LAYERS = channel_layers(TESSERA.redis_url)
 

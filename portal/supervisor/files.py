@@ -5,6 +5,8 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
+from tenants.keyring import SEAL_FILE, SECRET_KEY_FILE, SSH_KEY_FILE, SshKey
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataDir:
@@ -47,38 +49,53 @@ class DataDir:
         return self.run / "prepared.json"
 
     @property
+    def seal_secret(self) -> Path:
+        """Return the secret that seals the keys in the database."""
+        return self.root / SEAL_FILE
+
+    @property
     def secret_key(self) -> Path:
-        return self.root / "secret_key"
+        return self.root / SECRET_KEY_FILE
 
     @property
     def client_key(self) -> Path:
         """Return the private SSH key of the control plane."""
-        return self.root / "ssh" / "id_ed25519"
+        return self.root / SSH_KEY_FILE
 
     @property
     def client_public_key(self) -> Path:
         """Return the public SSH key, for ``authorized_keys`` of nodes."""
         return self.client_key.with_suffix(".pub")
 
-    def prepare(self) -> None:
-        """Create missing directories and keys, readable only by their owner."""
+    def prepare(self, *, with_keys: bool = True) -> None:
+        """Create missing directories and keys, readable only by their owner.
+
+        After the first preparation the keys are in the database, and no file of a key is created.
+
+        Args:
+            with_keys: create keys, since the environment contains none.
+        """
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         for folder in (self.run, self.logs, self.redis, self.client_key.parent):
             folder.mkdir(exist_ok=True, mode=0o700)
+        if not with_keys or self.seal_secret.exists():
+            return
         if not self.secret_key.exists():
             write_private(self.secret_key, secrets.token_urlsafe(50) + "\n")
-        if not self.client_key.exists() or not self.client_public_key.exists():
-            _make_client_key(self)
+        if not self.client_key.exists():
+            write_private(self.client_key, SshKey.generate().private)
+        self.show_public_key(SshKey.of(self.client_key.read_text()))
+        # Last, since its existence means that all keys exist.
+        write_private(self.seal_secret, secrets.token_urlsafe(50) + "\n")
 
+    def show_public_key(self, key: SshKey) -> None:
+        """Write the public key for ``authorized_keys`` of nodes."""
+        write_private(self.client_public_key, f"{key.public} tessera\n")
 
-def _make_client_key(data: DataDir) -> None:
-    import asyncssh  # noqa: PLC0415 half a second that only the first start has to wait
-
-    if not data.client_key.exists():
-        made = asyncssh.generate_private_key("ssh-ed25519", comment="tessera")
-        write_private(data.client_key, made.export_private_key("openssh").decode())
-    key = asyncssh.read_private_key(str(data.client_key))
-    write_private(data.client_public_key, key.export_public_key("openssh").decode())
+    def forget_replaced_keys(self) -> None:
+        """Delete the files of private keys, which a rotation has replaced in the database."""
+        for path in (self.secret_key, self.client_key):
+            path.unlink(missing_ok=True)
 
 
 def write_private(path: Path, text: str) -> None:

@@ -14,6 +14,7 @@ from django.utils.crypto import salted_hmac
 from portal.i18n import translated
 from portal.web.viewing import PageRequest
 from tenants.errors import DomainError, FieldError, ForbiddenError
+from tenants.keyring import digest_key
 from tenants.services import FormSentError, act_once
 from tessera.messages import follow
 
@@ -53,7 +54,7 @@ def make_once(asked: PageRequest, act: Callable[[], T], made_key: Callable[[T], 
         act,
         viewer=asked.viewer,
         word=once_of(form),
-        digest=salted_hmac(_SALT, said, algorithm="sha256").hexdigest(),
+        digest=salted_hmac(_SALT, said, secret=digest_key(), algorithm="sha256").hexdigest(),
         made_key=made_key,
         now=asked.now,
     )

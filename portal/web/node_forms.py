@@ -19,7 +19,7 @@ from scheduling.clusters.services.nodes import add_node, update_node
 from tenants.errors import DomainError, InvalidError, StaleEditError
 from tenants.roles import Permission
 from tessera.job_networks import AUTO, ISOLATED, SHARED
-from workers.conf import worker_settings
+from workers.conf import public_key
 from workers.transports.base import UnreachableNodeError
 from workers.transports.hostkeys import fetch_host_key
 
@@ -129,7 +129,7 @@ def add(asked: PageRequest) -> HttpResponseBase:
     context: dict[str, Any] = {
         "form": form,
         "seen": "",
-        "portal_key": worker_settings().public_key(),
+        "portal_key": public_key(),
     }
     if asked.http.method != "POST" or not form.is_valid():
         return asked.render("nodes/add.html", context, status=status_of(form))

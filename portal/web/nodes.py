@@ -32,7 +32,7 @@ from scheduling.clusters.queries.shared_devices import node_sharing
 from scheduling.clusters.services.cluster_rules import cluster_rules
 from tenants.roles import Permission
 from tessera.isolation import LEVELS, PLAIN_LEVELS
-from workers.conf import worker_settings
+from workers.conf import public_key
 from workers.services.telemetry import current_readings
 
 MOST_ROWS: Final = 50
@@ -135,7 +135,7 @@ def node_context(asked: PageRequest, node_id: int) -> dict[str, Any]:
         "every_act": ACTS.values(),
         "shape": _shape_words(detail),
         "is_known": is_known,
-        "portal_key": worker_settings().public_key() if detail.can_manage and not is_known else "",
+        "portal_key": public_key() if detail.can_manage and not is_known else "",
     }
 
 

@@ -25,7 +25,7 @@ from tenants.services import newest_uid, skip_uids
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
-KEYS: Final = ("secret_key", "ssh", "archives")
+KEYS: Final = ("seal_secret", "secret_key", "ssh", "archives")
 ROUNDS: Final = "rounds"
 LOGS: Final = "logs"
 UNKNOWN_JOB_IDS: Final = 10_000

@@ -3,6 +3,7 @@
 from tenants.models.announcements import Announcement, AnnouncementDismissal, Severity
 from tenants.models.audit import AppendOnlyError, AuditAnchor, AuditEntry, AuditLink
 from tenants.models.inbox import InboxMessage, Snooze
+from tenants.models.keys import InstallationKey, JoinBundle
 from tenants.models.tenants import Membership, Tenant, UidFloor, UsedSoFar
 from tenants.models.users import (
     ApiToken,
@@ -25,6 +26,8 @@ __all__ = [
     "AuditLink",
     "FormToken",
     "InboxMessage",
+    "InstallationKey",
+    "JoinBundle",
     "KnownSource",
     "Language",
     "Membership",

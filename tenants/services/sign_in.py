@@ -14,6 +14,7 @@ from django.utils.crypto import salted_hmac
 
 from tenants.audit import Actor, record
 from tenants.errors import DomainError
+from tenants.keyring import digest_key
 from tenants.messages import sentence
 from tenants.models import KnownSource, SignInTally, User
 from tenants.throttling import (
@@ -322,4 +323,6 @@ def _network_of(address: str) -> str:
 def _key(kind: str, *parts: str) -> str:
     """Return a keyed digest, which is useless without the installation's key."""
     text = "\x00".join((kind, *parts))
-    return salted_hmac("tenants.sign_in", text, algorithm="sha256").hexdigest()
+    return salted_hmac(
+        "tenants.sign_in", text, secret=digest_key(), algorithm="sha256"
+    ).hexdigest()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scheduling.core.charging import NodeClock
+from tenants.keyring import SshKey
 from tessera import protocol
 from tessera.device_sharing import DeviceOrder
 from tessera.inventory import Device, Inventory, NodeHello
@@ -61,6 +62,8 @@ class FakeNode:
     reply_seconds: float = 0.0
     refuse_prepare: PrepareError | None = None
     refuse_prepare_once: PrepareError | None = None
+    authorized: set[str] = field(default_factory=set)
+    """Public keys of the control plane."""
     runs: dict[str, FakeRun] = field(default_factory=dict)
     sessions: list["FakeTransport"] = field(default_factory=list)
     asked: list[tuple[str, str]] = field(default_factory=list)
@@ -184,6 +187,10 @@ class FakeTransport:
     def clock(self) -> NodeClock | None:
         now = time.monotonic()
         return NodeClock(ahead=self._node.time() - now, error=0.0, compared=now)
+
+    async def replace_key(self, new: SshKey, *, old: Sequence[str]) -> None:
+        await self._ask("replace_key", new.public)
+        self._node.authorized = (self._node.authorized | {new.public}) - set(old)
 
     async def probe(self) -> Inventory:
         await self._ask("probe")

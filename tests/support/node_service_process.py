@@ -24,7 +24,7 @@ def main() -> None:
     from workers.node_service.thread import NodeServiceThread
 
     settings = replace(worker_settings(), tick=0.2, look_every=0.2, first_backoff=0.1)
-    service = NodeServiceThread(lambda: NodeService(settings=settings, connect=over_ssh(settings)))
+    service = NodeServiceThread(lambda: NodeService(settings=settings, connect=over_ssh()))
     service.start()
     threading.Event().wait()
 

@@ -20,7 +20,7 @@ CONFIG = """
 ListenAddress 127.0.0.1:{port}
 HostKey {place}/host_key
 PidFile {place}/sshd.pid
-AuthorizedKeysFile {place}/authorized_keys
+AuthorizedKeysFile {home}/.ssh/authorized_keys
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
@@ -62,10 +62,10 @@ async def openssh_node(place: Path) -> AsyncIterator[OpensshNode]:
     if sshd is None:
         pytest.skip("needs openssh-server")
     home = place / "home"
-    home.mkdir()
+    (home / ".ssh").mkdir(parents=True)
     host_key = _key(place / "host_key")
     client_key = _key(place / "client_key")
-    client_key.write_public_key(str(place / "authorized_keys"))
+    client_key.write_public_key(str(home / ".ssh/authorized_keys"))
     port = _free_port()
     (place / "sshd_config").write_text(CONFIG.format(port=port, place=place, home=home))
     Path("/run/sshd").mkdir(exist_ok=True)
@@ -82,7 +82,7 @@ async def openssh_node(place: Path) -> AsyncIterator[OpensshNode]:
             port=port,
             user=pwd.getpwuid(os.getuid()).pw_name,
             host_key=host_key.export_public_key("openssh").decode().strip(),
-            client_key=place / "client_key",
+            client_keys=((place / "client_key").read_bytes(),),
         )
         yield OpensshNode(home, address, daemon.pid)
     finally:

@@ -67,6 +67,9 @@ async def ssh_node(
     host_key = _key(tmp_path / "host_key")
     client_key_path = client_key_path or tmp_path / "client_key"
     client_key = _key(client_key_path)
+    authorized = home / ".ssh" / "authorized_keys"
+    authorized.parent.mkdir(exist_ok=True, mode=0o700)
+    client_key.write_public_key(str(authorized))
     commands: list[str] = []
     channels = Channels()
     connections: list[asyncssh.SSHServerConnection] = []
@@ -78,6 +81,11 @@ async def ssh_node(
     class Server(asyncssh.SSHServer):
         def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
             connections.append(conn)
+            self._connection = conn
+
+        def begin_auth(self, username: str) -> bool:
+            self._connection.set_authorized_keys(str(authorized))
+            return True
 
         def unix_connection_requested(self, dest_path: str) -> bool:
             return True
@@ -87,9 +95,6 @@ async def ssh_node(
         0,
         server_factory=Server,
         server_host_keys=[str(tmp_path / "host_key")],
-        authorized_client_keys=asyncssh.import_authorized_keys(
-            client_key.export_public_key("openssh").decode()
-        ),
         process_factory=run,
         encoding=None,
     )
@@ -98,7 +103,7 @@ async def ssh_node(
         port=server.get_port(),
         user="tessera",
         host_key=host_key.export_public_key("openssh").decode().strip(),
-        client_key=client_key_path,
+        client_keys=(client_key_path.read_bytes(),),
     )
     try:
         yield SshNode(home, address, server, connections, commands, channels)

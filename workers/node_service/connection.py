@@ -4,7 +4,9 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Sequence
 
+from tenants.keyring import SshKey
 from workers.node_service.ports import NodeAddress, Service
 from workers.node_service.session import NodeSession
 from workers.services.dispatch import Directive
@@ -75,6 +77,11 @@ class NodeConnection:
         """Start a directive; after a lost connection, the rows give the same directive again."""
         if self._visit is not None and self._visit.is_listening:
             self._visit.take(directive)
+
+    def replace_key(self, keys: Sequence[SshKey]) -> None:
+        """Replace the key of the node; without a session, the next one does it."""
+        if self._visit is not None and self._visit.is_listening:
+            self._visit.replace_key(keys)
 
     async def carry(self) -> None:
         """Stay connected until cancelled."""

@@ -15,12 +15,13 @@ from django.dispatch import Signal
 
 from scheduling.clusters.models import Node
 from tenants.clock import MOST_SKEW, database_now, host_skew, is_skewed
+from tenants.keyring import SshKey, current_keyring
 from workers.conf import WorkerSettings
 from workers.node_service.backoffs import Backoffs
 from workers.node_service.connection import NodeConnection
 from workers.node_service.ports import Connect, NodeAddress
 from workers.node_service.writer import ReportWriter, end_threads
-from workers.services import heartbeats, node_leases, reconcile
+from workers.services import heartbeats, node_keys, node_leases, reconcile
 from workers.services.heartbeats import process_name
 from workers.services.node_leases import NodeClaim
 from workers.services.node_reports import NodeReport
@@ -48,6 +49,8 @@ class RowChanges:
         addresses: the nodes by id.
         unreached: unreachable nodes to release for another service.
         is_alone: no other service could manage nodes.
+        keys: SSH keys of the control plane; the current one first.
+        outdated: managed nodes that need the current key now.
     """
 
     taken: dict[int, NodeClaim]
@@ -55,6 +58,8 @@ class RowChanges:
     addresses: dict[int, NodeAddress]
     unreached: dict[int, Silence] = field(default_factory=dict)
     is_alone: bool = True
+    keys: tuple[SshKey, ...] = ()
+    outdated: frozenset[int] = frozenset()
 
 
 class NodeService:
@@ -207,6 +212,10 @@ class NodeService:
             return RowChanges(taken={}, surplus=sorted(carried), addresses=_addresses())
         claim = {"owner": self.owner, "carried": carried, "now": now, "fresh": lease}
         living = node_leases.fellows(owner=self.owner, now=now, fresh=lease)
+        keys = current_keyring().ssh_keys
+        outdated = node_keys.nodes_to_replace(carried, keys, now=now)
+        if not outdated:
+            node_keys.drop_replaced_keys(keys)
         taken = node_leases.claim_nodes(**claim, lease=lease)  # type: ignore[arg-type]
         return RowChanges(
             taken=taken,
@@ -216,6 +225,8 @@ class NodeService:
                 owner=self.owner, silences=silences, living=living, now=now
             ),
             is_alone=not living,
+            keys=keys,
+            outdated=outdated,
         )
 
     def _is_beat_due(self) -> bool:
@@ -257,6 +268,9 @@ class NodeService:
                 )
                 self._drop([node_id])
                 self._backoffs.begin(carrier.address, silent=silence.noted)
+        for node_id in look.outdated:
+            if node_id in self._carriers:
+                self._carriers[node_id].replace_key(look.keys)
         if look.surplus:
             log.warning("releases nodes %s to other services", look.surplus)
             self._drop(look.surplus)

@@ -3,19 +3,21 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from scheduling.clusters.services.storages import sources_to_probe
 from scheduling.enums import MemberStep
 from tenants.clock import estimated_now
+from tenants.keyring import SshKey
 from tessera import protocol
 from tessera.isolation import NOT_AVAILABLE
 from tessera.protocol import NodeHello, RunStatus
 from workers.node_service.directives import DirectiveRunner, begin
 from workers.node_service.follower import FETCHERS, Fetching
 from workers.node_service.ports import NodeAddress, Service
+from workers.node_service.rekeying import KeyReplacement
 from workers.services import logs, reconcile, telemetry
 from workers.services.dispatch import Directive, MemberRef
 from workers.services.logs import path_of
@@ -74,6 +76,7 @@ class NodeSession:
         self._boot_id = ""
         self._numbers: dict[str, int] = {}
         self._inventories = 0
+        self._rekeying = KeyReplacement(address, transport, service, self._tasks)
         self.directives = DirectiveRunner(
             transport=transport,
             service=service,
@@ -105,6 +108,10 @@ class NodeSession:
                 await hearing
         finally:
             self.is_listening = False
+
+    def replace_key(self, keys: Sequence[SshKey]) -> None:
+        """Replace the control plane's key on the node by the first of ``keys``."""
+        self._rekeying.begin(keys)
 
     def take(self, directive: Directive) -> None:
         self._ranks[directive.rank.run_id] = directive.rank

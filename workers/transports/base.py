@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 from scheduling.core.charging import NodeClock
 from scheduling.core.jobspec import NO_SETTINGS, ContainerSettings
+from tenants.keyring import SshKey
 from tessera import protocol
 from tessera.device_sharing import DeviceOrder
 from tessera.inventory import BY_DEVICE_REQUEST
@@ -260,6 +261,20 @@ class Transport(Protocol):
 
     async def close(self) -> None:
         """Disconnect. Runs on the node continue."""
+
+    async def replace_key(self, new: SshKey, *, old: Sequence[str]) -> None:
+        """Let the node accept only the new key of the control plane; idempotent.
+
+        The new key is added, checked by a sign-in, and only then the old ones are removed.
+
+        Args:
+            new: the new key.
+            old: public keys that the node may still accept.
+
+        Raises:
+            RefusedError: the keys of the account cannot be changed, or the new key is not
+                accepted; the old keys remain.
+        """
 
     async def probe(self) -> Inventory:
         """Return the node's inventory."""

@@ -4,19 +4,20 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import asyncssh
 
 from scheduling.core.charging import NodeClock
+from tenants.keyring import SshKey
 from tessera import protocol
 from tessera.bundle import Bundle
 from tessera.device_sharing import DeviceOrder
 from tessera.protocol import Inventory, NodeHello, RunStatus
 from tessera.storage import StorageProbe
 from workers.transports import replies
+from workers.transports.authorized_keys import authorize
 from workers.transports.base import (
     Chunk,
     HostKeyError,
@@ -51,14 +52,14 @@ class SshAddress:
 
     Attributes:
         host_key: the pinned public key line.
-        client_key: path of the control plane's private key.
+        client_keys: private keys of the control plane in OpenSSH's format; the current one first.
     """
 
     host: str
     port: int
     user: str
     host_key: str
-    client_key: Path
+    client_keys: tuple[bytes, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +99,7 @@ class SshTransport:
     async def open(self) -> NodeHello:
         """Connect, install the node's part if it is not there, and greet."""
         try:
-            self._connection = await self._connect()
+            self._connection = await self._connect(self._address.client_keys)
             try:
                 self.hello = await self._greet()
             except _NotInstalledError:
@@ -127,6 +128,16 @@ class SshTransport:
     def heard_at(self) -> float | None:
         """Instant of the last received bytes in the session; None without one."""
         return None if self._session is None else self._session.heard_at
+
+    async def replace_key(self, new: SshKey, *, old: Sequence[str]) -> None:
+        """Replace the control plane's key on the node."""
+        await authorize(self._open_connection(), new=new.public, old=old, remove=False)
+        try:
+            checked = await self._connect((new.private.encode(),))
+        except UnreachableNodeError as error:
+            raise RefusedError("new-key", f"no sign-in with the new key: {error}") from error
+        async with checked:
+            await authorize(checked, new=new.public, old=old, remove=True)
 
     async def probe(self) -> Inventory:
         """Return the node's inventory."""
@@ -277,7 +288,7 @@ class SshTransport:
             raise UnreachableNodeError("no connection to the node")
         return self._session
 
-    async def _connect(self) -> asyncssh.SSHClientConnection:
+    async def _connect(self, client_keys: Sequence[bytes]) -> asyncssh.SSHClientConnection:
         address, where = self._address, f"{self._address.host}:{self._address.port}"
         try:
             async with asyncio.timeout(self._patience.connect):
@@ -285,7 +296,7 @@ class SshTransport:
                     address.host,
                     port=address.port,
                     username=address.user,
-                    client_keys=[str(address.client_key)],
+                    client_keys=list(client_keys),
                     known_hosts=pinned(address.host_key),
                     preferred_auth="publickey",
                     config=None,

@@ -4,6 +4,7 @@ import json
 import time
 from argparse import ArgumentParser
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import Any, Final
 
 from django.conf import settings
@@ -20,7 +21,10 @@ from scheduling import ports
 from scheduling.clusters.services.priority_classes import make_usual_classes
 from tenants import services
 from tenants.audit import record
-from tenants.models import User
+from tenants.clock import database_now
+from tenants.keyring import SshKey, UnreadableKeyError, load_keyring
+from tenants.models import InstallationKey, User
+from tenants.services.keys import store_first_key
 from tenants.viewers import Viewer
 
 ORDER_SECONDS: Final = 2 * CONTENT_SECONDS
@@ -54,13 +58,41 @@ class Command(BaseCommand):
         """Migrate the database and create missing content."""
         if (order is None) != (answer is None):
             raise CommandError("--order and --answer must be used together")
-        DataDir(root=settings.TESSERA.data_dir).prepare()
+        environment = settings.TESSERA
+        data = DataDir(root=environment.data_dir)
+        data.prepare(with_keys=not (environment.seal_secret or environment.secret_key))
         call_command("migrate", verbosity=1, interactive=False, stdout=self.stdout)
+        _store_keys(data)
         _furnish()
         if order is not None and answer is not None:
             write_private(answer, json.dumps({"logins": _carry_out(order)}))
         # The broker queues the message, so the first worker decides a round without delay.
         ports.bound().rounds.request("start")
+
+
+def _store_keys(data: DataDir) -> None:
+    """Seal the keys in the database if it has none: those of files, or new ones.
+
+    The files remain for processes of the previous version, until a rotation replaces the keys.
+    """
+    environment, now = settings.TESSERA, database_now()
+    try:
+        found = load_keyring()
+        if not environment.secret_key:
+            private = found.secret_key or token_urlsafe(50)
+            store_first_key(InstallationKey.Kind.SECRET, private=private, now=now)
+        if not environment.ssh_keys:
+            key = (found.ssh_keys or (SshKey.generate(),))[0]
+            store_first_key(
+                InstallationKey.Kind.SSH, private=key.private, public=key.public, now=now
+            )
+        found = load_keyring()
+        store_first_key(
+            InstallationKey.Kind.INSTALLATION, private="", public=found.installation, now=now
+        )
+    except UnreadableKeyError as error:
+        raise CommandError(str(error)) from None
+    data.show_public_key(found.ssh_keys[0])
 
 
 def _furnish() -> None:

@@ -1,9 +1,6 @@
 """A node service that is killed at any moment, on real SSH nodes: nothing is lost or run twice."""
 
 import asyncio
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -27,10 +24,10 @@ from tests.factories.cluster import (
     make_virtual_cluster,
 )
 from tests.factories.scheduling import run_round
+from tests.support.killable_service import Killable
 from tests.support.ssh_node import SshNode, ssh_node
 from tests.workers.node_service.conftest import wait_for
 
-PROJECT = Path(__file__).resolve().parents[3]
 PATIENCE = 60.0
 
 
@@ -74,29 +71,6 @@ def nodes(real_database: None, tmp_path: Path) -> Iterator[list[SshNode]]:
             )
         make_virtual_cluster(cells=2)
         yield found
-
-
-class Killable:
-    """Node services, one after the other."""
-
-    def __init__(self, data_dir: Path) -> None:
-        self._data_dir = data_dir
-        self._child: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        database = connection.settings_dict["NAME"]
-        command = [sys.executable, "-m", "tests.support.node_service_process"]
-        self._child = subprocess.Popen(
-            [*command, str(database), str(self._data_dir)],
-            cwd=PROJECT,
-            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{PROJECT}:{PROJECT}/src"},
-        )
-
-    def kill(self) -> None:
-        if self._child is not None:
-            self._child.send_signal(signal.SIGKILL)
-            self._child.wait()
-            self._child = None
 
 
 @pytest.fixture
