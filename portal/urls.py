@@ -5,11 +5,13 @@ from django.urls import include, path
 
 from portal import health
 from portal.api.metrics import MetricsView
+from portal.joining import join
 from portal.web.api_calls import docs
 
 urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
+    path("join/", join, name="join"),
     path("metrics", MetricsView.as_view(), name="metrics"),
     path("api/docs/", docs, name="api-docs"),
     path("api/", include("portal.api.urls")),

@@ -15,6 +15,7 @@ from tessera.cli import (
     job_limits,
     job_list,
     jobs,
+    join,
     nodes,
     people,
     session,
@@ -85,6 +86,7 @@ session.register(app)
 jobs.register(app)
 job_list.register(app)
 job_group.register(app)
+app.command()(join.join)
 app.command()(job_details.status)
 app.command()(job_details.grids)
 app.command()(job_details.compare)
