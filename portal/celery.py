@@ -45,7 +45,6 @@ app.conf.update(
     worker_prefetch_multiplier=1,
     worker_hijack_root_logger=False,
     broker_connection_retry_on_startup=True,
-    broker_transport_options={"visibility_timeout": 600},
     timezone="UTC",
 )
 app.autodiscover_tasks()

@@ -11,6 +11,8 @@ from typing import Final
 import redis
 from django.conf import settings
 
+from workers import redis_address
+
 log = logging.getLogger(__name__)
 
 CHANNEL: Final = "tessera:orders"
@@ -81,8 +83,4 @@ def _publish(nodes: frozenset[int]) -> None:
 @cache
 def redis_client() -> "redis.Redis[bytes]":
     """Return this process's client; it fails fast, since all its messages are hints."""
-    return redis.Redis.from_url(
-        settings.TESSERA.redis_url,
-        socket_timeout=PUBLISH_SECONDS,
-        socket_connect_timeout=PUBLISH_SECONDS,
-    )
+    return redis_address.redis_client(settings.TESSERA.redis_url, seconds=PUBLISH_SECONDS)

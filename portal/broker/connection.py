@@ -13,9 +13,12 @@ import redis
 from django.conf import settings
 from kombu.exceptions import KombuError
 
+from workers.redis_address import redis_client
+
 logger = logging.getLogger(__name__)
 
 AWAY_SECONDS: Final = 1.0
+REPLY_SECONDS: Final = 2.0
 
 _away_until: Final = [float("-inf")]
 _warned: dict[str, int] = {}
@@ -65,9 +68,7 @@ class _AwayError(redis.ConnectionError):
 
 @cache
 def _redis_client() -> "redis.Redis[bytes]":
-    return redis.Redis.from_url(
-        settings.TESSERA.redis_url, socket_timeout=2.0, socket_connect_timeout=2.0
-    )
+    return redis_client(settings.TESSERA.redis_url, seconds=REPLY_SECONDS)
 
 
 def _warn(consequence: str, error: Exception) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from csp.constants import NONE, SELF
 
-from portal.settings.backends import broker_url, channel_layers, databases, mail_settings
+from portal.settings.backends import celery_broker, channel_layers, databases, mail_settings
 from portal.settings.environment import PROJECT_ROOT, TesseraSettings, current_environment
 from tenants.keyring import StoredFallbacks, StoredSecretKey
 
@@ -156,7 +156,7 @@ WHITENOISE_AUTOREFRESH = DEBUG
 globals().update(mail_settings(TESSERA.email_url))
 DEFAULT_FROM_EMAIL = TESSERA.email_from
 
-CELERY_BROKER_URL = broker_url(TESSERA.redis_url)
+globals().update(celery_broker(TESSERA.redis_url))
 CELERY_BEAT_SCHEDULE = {
     # A tick that was not processed before the next one is due is worthless.
     "round": {

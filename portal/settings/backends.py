@@ -1,9 +1,12 @@
 """Databases, broker, channel layer and mail server, each from one address."""
 
+import re
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import dj_database_url
+
+from workers.redis_address import broker_options, channel_host
 
 IDLE_SECONDS: Final = 10.0
 """Default limit for a transaction that waits for its process."""
@@ -13,6 +16,10 @@ PROBES: Final = {"idle": 5, "interval": 2, "count": 3}
 """TCP keepalives: seconds of silence, seconds between probes, unanswered probes."""
 UNACKNOWLEDGED_MS: Final = 11_000
 CONNECT_SECONDS: Final = 10
+MANY_HOSTS: Final = "several-hosts"
+POSTGRES_PORT: Final = "5432"
+VISIBILITY_SECONDS: Final = 600
+_HOST: Final = re.compile(r"(\[[0-9a-fA-F:]+\]|[^:\s]+)(?::(\d{1,5}))?")
 MAIL_PORTS: Final = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}
 SMTP_BACKEND: Final = "django.core.mail.backends.smtp.EmailBackend"
 NO_MAIL_BACKEND: Final = "django.core.mail.backends.dummy.EmailBackend"
@@ -27,11 +34,28 @@ def databases(url: str, *, idle_seconds: float = IDLE_SECONDS) -> dict[str, dict
         idle_seconds: on PostgreSQL the server ends a transaction after this idle time, which
             releases the locks of a process that is frozen or disconnected.
     """
-    default: dict[str, Any] = dict(dj_database_url.parse(url))
+    default = _parsed(url)
     default["ENGINE"] = default["ENGINE"].replace("django.db.backends", "tenants.engines")
     if default["ENGINE"].endswith("sqlite3"):
         return _sqlite(default)
     return _postgresql(default, idle_seconds)
+
+
+def _parsed(url: str) -> dict[str, Any]:
+    """Parse an address, which may list several PostgreSQL hosts of which one is the primary."""
+    login, at, rest = url.rpartition("@")
+    hosts, slash, path = (rest if at else url.partition("//")[2]).partition("/")
+    if "," not in hosts:
+        return dict(dj_database_url.parse(url))
+    head = login + at if at else f"{url.partition('//')[0]}//"
+    found = dict(dj_database_url.parse(f"{head}{MANY_HOSTS}{slash}{path}"))
+    pairs = [_HOST.fullmatch(host) for host in hosts.split(",")]
+    if not all(pairs):
+        raise ValueError("TESSERA_DATABASE_URL is not valid; list hosts as HOST:PORT,HOST:PORT")
+    found["HOST"] = ",".join(pair[1].strip("[]") for pair in pairs if pair)
+    found["PORT"] = ",".join(pair[2] or POSTGRES_PORT for pair in pairs if pair)
+    found["OPTIONS"] = {"target_session_attrs": "read-write", **found.get("OPTIONS", {})}
+    return found
 
 
 def _sqlite(default: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -74,10 +98,21 @@ def _postgresql(default: dict[str, Any], idle_seconds: float) -> dict[str, dict[
     }
     snapshot = {
         **default,
-        "OPTIONS": {**given, "options": " ".join(filter(None, (*reading, read_only)))},
+        "OPTIONS": {
+            **given,
+            **_of_snapshots(given),
+            "options": " ".join(filter(None, (*reading, read_only))),
+        },
         "TEST": {"MIRROR": "default"},
     }
     return {"default": default, "snapshot": snapshot}
+
+
+def _of_snapshots(given: dict[str, Any]) -> dict[str, str]:
+    """Return the choice of the host for snapshots, whose sessions are read-only themselves."""
+    if given.get("target_session_attrs") == "read-write":
+        return {"target_session_attrs": "primary"}
+    return {}
 
 
 def _client_liveness() -> dict[str, Any]:
@@ -99,12 +134,12 @@ def _server_liveness(idle_seconds: float) -> str:
     return " ".join(f"-c {name}={value}" for name, value in values.items())
 
 
-def broker_url(redis_url: str) -> str:
-    """Return the address in Celery's spelling; a socket becomes ``redis+socket://``."""
-    parts = urlsplit(redis_url)
-    if parts.scheme == "unix":
-        return f"redis+socket://{parts.path}"
-    return redis_url
+def celery_broker(redis_url: str) -> dict[str, Any]:
+    """Return Celery's settings for the broker, by their names in Django's settings."""
+    found = broker_options(redis_url)
+    options = found.pop("broker_transport_options", {})
+    found["broker_transport_options"] = {"visibility_timeout": VISIBILITY_SECONDS, **options}
+    return {f"CELERY_{name.upper()}": value for name, value in found.items()}
 
 
 def channel_layers(redis_url: str) -> dict[str, Any]:
@@ -114,7 +149,7 @@ def channel_layers(redis_url: str) -> dict[str, Any]:
     return {
         "default": {
             "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-            "CONFIG": {"hosts": [redis_url], "prefix": "tessera"},
+            "CONFIG": {"hosts": [channel_host(redis_url)], "prefix": "tessera"},
         }
     }
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from portal.settings.backends import IDLE_SECONDS, is_mail_url
 from tessera.isolation import RESERVED_UIDS
+from workers.redis_address import InvalidRedisAddressError, sentinel_master
 
 PROJECT_ROOT: Final = Path(__file__).resolve().parent.parent.parent
 
@@ -37,7 +38,7 @@ class TesseraSettings:
         data_dir: directory of the database (SQLite), logs, rounds, uploads and keys.
         database_url: ``sqlite:///path`` or ``postgres://...``.
         database_idle_seconds: idle time after which PostgreSQL ends a transaction.
-        redis_url: ``redis://``, ``rediss://`` or ``unix:///path`` of the broker.
+        redis_url: address of the broker (``workers.redis_address``).
         secret_key: Django's signing key, which also derives the key that encrypts job secrets;
             if empty, it is read from the database or a file (``tenants.keyring``).
         secret_key_next: keys that are accepted, but not used yet.
@@ -192,7 +193,7 @@ def read_environment(environ: Mapping[str, str]) -> TesseraSettings:
             IDLE_SECONDS,
             within=(1, 3600, "seconds"),
         ),
-        redis_url=environ.get("TESSERA_REDIS_URL") or "redis://127.0.0.1:6379/0",
+        redis_url=_redis_url(environ),
         secret_key=_secret(environ, "TESSERA_SECRET_KEY"),
         secret_key_next=_listed(environ, "TESSERA_SECRET_KEY_NEXT"),
         secret_key_fallbacks=_listed(environ, "TESSERA_SECRET_KEY_FALLBACKS"),
@@ -347,6 +348,16 @@ def _uid_range(environ: Mapping[str, str]) -> tuple[int, int]:
                 f" above or below it, such as 71000-79999"
             )
     return int(first), int(last)
+
+
+def _redis_url(environ: Mapping[str, str]) -> str:
+    """Validate the address of Redis; an invalid one is not repeated."""
+    url = environ.get("TESSERA_REDIS_URL") or "redis://127.0.0.1:6379/0"
+    try:
+        sentinel_master(url)
+    except InvalidRedisAddressError as error:
+        raise SettingsError(f"TESSERA_REDIS_URL is not valid: {error}") from None
+    return url
 
 
 def _email_url(environ: Mapping[str, str]) -> str:

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from portal import settings as base
 from portal.settings import *  # noqa: F403 this module is the settings with a few changes
-from portal.settings.backends import broker_url, channel_layers
+from portal.settings.backends import celery_broker, channel_layers
 
 # Tests that need Redis start their own.
 TESSERA = replace(base.TESSERA, redis_url="memory://", secret_key="only-for-tests-" + "0" * 32)
 SECRET_KEY = TESSERA.secret_key
 SECRET_KEY_FALLBACKS = TESSERA.secret_key_fallbacks
-CELERY_BROKER_URL = broker_url(TESSERA.redis_url)
+globals().update(celery_broker(TESSERA.redis_url))
 CHANNEL_LAYERS = channel_layers(TESSERA.redis_url)
 
 # Each worker of pytest-xdist has its own database in memory; pytest-django reuses this name.

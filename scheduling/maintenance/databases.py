@@ -264,6 +264,10 @@ class PostgresCopy:
             "PGPASSWORD": "PASSWORD",
         }
         values = {variable: self._settings.get(key) for variable, key in names.items()}
+        # Of several hosts, the one that accepts writes.
+        values["PGTARGETSESSIONATTRS"] = self._settings.get("OPTIONS", {}).get(
+            "target_session_attrs"
+        )
         return {variable: str(value) for variable, value in values.items() if value}
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Final
 
 import redis
-import redis.asyncio
 from django.conf import settings
 
 from workers import waking
 from workers.node_service.service import NodeService
+from workers.redis_address import async_redis_client
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ async def listen_to_redis(wake: Callable[[], None]) -> None:
 
 
 async def _listen(wake: Callable[[], None]) -> None:
-    client = redis.asyncio.Redis.from_url(
+    client = async_redis_client(
         settings.TESSERA.redis_url, socket_connect_timeout=5, health_check_interval=15
     )
     async with client, client.pubsub(ignore_subscribe_messages=True) as calls:

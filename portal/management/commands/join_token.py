@@ -15,6 +15,7 @@ from tenants.audit import Actor
 from tenants.clock import database_now
 from tenants.keyring import UnreadableKeyError, seal_secrets
 from tenants.services.joining import LONGEST, SHORTEST, issue_bundle
+from workers.redis_address import sentinel_master
 
 OF_ONE_HOST: Final = frozenset({"TESSERA_DATA_DIR", "TESSERA_ADMIN_PASSWORD"})
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", ""})
@@ -82,10 +83,16 @@ def _quoted(value: str) -> str:
     return f'"{escaped}"'
 
 
+def _host_of(url: str) -> str:
+    """Return the host of a plain address; empty for a socket."""
+    return urlsplit(url).hostname or ""
+
+
 def _check_shared(known: TesseraSettings) -> None:
     """Refuse databases and brokers that another host cannot reach."""
     if known.database_url.startswith("sqlite"):
         raise CommandError("several hosts need PostgreSQL: set TESSERA_DATABASE_URL")
-    redis = urlsplit(known.redis_url)
-    if redis.scheme == "unix" or (redis.hostname or "") in LOOPBACK:
+    master = sentinel_master(known.redis_url)
+    hosts = [host for host, _ in master.sentinels] if master else [_host_of(known.redis_url)]
+    if LOOPBACK & set(hosts):
         raise CommandError("another host cannot reach the address in TESSERA_REDIS_URL")
