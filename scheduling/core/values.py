@@ -10,6 +10,7 @@ from scheduling.core.jobspec import NO_REQUIREMENTS, Demand, JobClass, Requireme
 from scheduling.core.policy_interface import NO_FACTS, PLAIN_TERMS, Facts, GridTable, Terms
 from scheduling.core.reasons import Reason
 from scheduling.core.sharing.hosts import GuestNeed, Host
+from scheduling.core.sharing.pairs import Paces, PairRecord
 from scheduling.core.storages import StorageFacts
 from tessera.isolation import NONE, USER
 
@@ -194,6 +195,21 @@ class HeldGuest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldPeer:
+    """A running job that its policy has paired with the holder of a device.
+
+    Attributes:
+        guest: the job and its place; it binds no cell, but it is guaranteed and charged.
+        turn_seconds: seconds of a turn on the device; 0 if both run at the same time.
+        paces: measured paces of the holder and of this job; None before the first measurement.
+    """
+
+    guest: HeldGuest
+    turn_seconds: float = 0.0
+    paces: Paces | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
     """Facts of a node that a round uses.
 
@@ -270,6 +286,10 @@ class ClusterSnapshot:
         hosts: devices with a holder that may have guests; empty if nobody shares.
         guests: the running guests.
         guest_needs: device memory of the waiting jobs that may be guests, by job.
+        peers: the running jobs that share the device of another job of their virtual cluster.
+        peer_needs: device memory of the live jobs whose policies may pair them, by job.
+        pair_paces: measured pairs by application of the holder, device type, and application of
+            the other job.
     """
 
     now: float
@@ -293,6 +313,9 @@ class ClusterSnapshot:
     hosts: tuple[Host, ...] = ()
     guests: tuple[HeldGuest, ...] = ()
     guest_needs: Mapping[int, GuestNeed] = field(default_factory=dict)
+    peers: tuple[HeldPeer, ...] = ()
+    peer_needs: Mapping[int, GuestNeed] = field(default_factory=dict)
+    pair_paces: Mapping[str, Mapping[str, Mapping[str, PairRecord]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,6 +373,19 @@ class GuestStart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PeerStart:
+    """A queued job starts on the device of the job with which its policy has paired it.
+
+    Attributes:
+        seat: its place; the lower bound of its memory is also the upper one.
+        turn_seconds: seconds of a turn on the device; 0 if both run at the same time.
+    """
+
+    seat: GuestStart
+    turn_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
     """Preemption of a job for another one (0 if its policy names none), with the rule.
 
@@ -402,6 +438,7 @@ class RoundResult:
         guests: queued jobs that become guests.
         guest_leaves: running guests that must leave their device.
         promotions: running guests that become the holder of their device, which is idle.
+        peers: queued jobs that start on the device of the job with which they are paired.
     """
 
     starts: tuple[Start, ...]
@@ -417,3 +454,4 @@ class RoundResult:
     guests: tuple[GuestStart, ...] = ()
     guest_leaves: tuple[int, ...] = ()
     promotions: tuple[int, ...] = ()
+    peers: tuple[PeerStart, ...] = ()

@@ -339,6 +339,9 @@ REASONS: Final[Mapping[str, Template]] = {
     ),
     # Decisions of its policy.
     "policy-gave-away": fixed("The policy has assigned its cells to other jobs in this round."),
+    "waits-for-partner": fixed(
+        "Its policy runs it on the device of job %(holder)s, once that device can be shared."
+    ),
     "policy-gives-nothing": fixed("The policy assigns no devices to it in this round."),
     "policy-refuses": fixed("Its virtual cluster's policy refuses it."),
     "policy-reserves": counted(

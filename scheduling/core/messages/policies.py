@@ -38,6 +38,7 @@ PARAMETERS: Final[Mapping[str, Template]] = {
     "param-slice": fixed("length of a time slice in seconds"),
     "param-packing": fixed("small jobs share devices while devices are scarce"),
     "param-move-gain": fixed("minimum speed-up for moving a job"),
+    "param-turns": fixed("jobs stand still by a checkpoint, or suspended on their device"),
     "param-idle-seconds": fixed("idle seconds before a job grows"),
     "param-objective": fixed("objective of the fractions"),
     "param-throughput": fixed("use the throughput of each type"),

@@ -21,6 +21,7 @@ from scheduling.core.performance.goodput import Floats, best_batch
 from scheduling.core.performance.hybrid import GridRates
 from scheduling.core.performance.reverts import is_long, pace
 from scheduling.core.policy_interface import PolicyJob, Shape
+from scheduling.core.sharing.peers import PeerPairs
 from scheduling.core.values import JobFacts, RunObservation, Timed
 
 SAME_BATCH: Final = 1.1
@@ -104,8 +105,13 @@ class LiveModel:
         speeds: speeds of types that could be compared, relative to their mean.
     """
 
-    def __init__(self, jobs: Sequence[PolicyJob], known: Mapping[int, JobFacts]) -> None:
-        self._known = known
+    def __init__(
+        self,
+        jobs: Sequence[PolicyJob],
+        known: Mapping[int, JobFacts],
+        pairs: PeerPairs | None = None,
+    ) -> None:
+        self._known, self._pairs = known, pairs
         runs: dict[str, list[RunObservation]] = defaultdict(list)
         for job in jobs:
             runs[_history(job)].extend(known.get(job.id, _NOTHING).seen)
@@ -215,8 +221,15 @@ class LiveModel:
         return DEFAULT_RESTART_SECONDS if taken is None else taken
 
     def pair(self, job: PolicyJob, other: PolicyJob, device_type: str) -> tuple[float, float]:
-        """Return half a device for each job, since live jobs share none."""
-        return 0.5, 0.5
+        """Return the paces of two jobs on one device: measured, else guessed from their use.
+
+        Without device sharing, each job gets half a device.
+        """
+        if self._pairs is None:
+            return 0.5, 0.5
+        utils = job.facts.util, other.facts.util
+        paces = self._pairs.paces((job.id, other.id), utils, device_type)
+        return paces.holder, paces.guest
 
     def _speed(self, device_type: str) -> float:
         return self.speeds.get(device_type, 1.0)

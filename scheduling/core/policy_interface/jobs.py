@@ -69,12 +69,15 @@ class Share:
         memory_cap: maximum bytes per device; None for all free memory.
         perf: performance limit, 0 (suspended) to 100 (unthrottled).
         group: jobs of one group share the same devices.
+        turn_seconds: seconds after which the next job of the group gets the devices; 0: all run
+            at the same time.
     """
 
     fraction: float
     memory_cap: int | None = None
     perf: int = 100
     group: str | None = None
+    turn_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +257,8 @@ class PolicyJob:
         asked: the gang as an allocation, or None before the driver computes it from ``demand``.
         grids: the best grid of each shape of a hybrid job; empty for other jobs. Performance
             models answer from it, so that most policies need not read it.
+        beside: ID of the job whose device it shares; 0 if it holds its own devices.
+        pace: measured pace on a shared device, as a fraction of its pace alone; None before.
     """
 
     id: int
@@ -269,6 +274,8 @@ class PolicyJob:
     facts: Facts = NO_FACTS
     asked: Alloc | None = None
     grids: GridTable = ()
+    beside: int = 0
+    pace: float | None = None
 
     @property
     def gang(self) -> int:

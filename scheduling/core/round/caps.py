@@ -125,7 +125,9 @@ def grown_within_caps(
         return plan
     allocs = dict(plan.allocs)
     for job in growing:
-        one, held = holding[job.id], job.alloc
+        one, held = holding.get(job.id), job.alloc
+        if one is None:  # on the device of another job: caps count when it starts at its new size
+            continue
         left = books.left(one, vc)
         if held is None or left is None:
             continue

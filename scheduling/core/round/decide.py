@@ -26,6 +26,7 @@ from scheduling.core.round.decision_cache import DecisionCache
 from scheduling.core.round.engine_setup import engine_for
 from scheduling.core.round.gang_requests import requests_of
 from scheduling.core.round.guests import with_guests
+from scheduling.core.round.peer_seats import with_peers
 from scheduling.core.round.placement import never_together, question_of, refused, wait_reason
 from scheduling.core.round.policy_answers import MakePolicy
 from scheduling.core.round.starting import tenancy_refusal
@@ -81,7 +82,7 @@ def decide(
     name_hindrances(deciding, explain)
     if explain is None or explain:
         deciding.restate()
-    return with_guests(deciding, deciding.result())
+    return with_guests(deciding, with_peers(deciding, deciding.result()))
 
 
 def decide_with_queue_order(
@@ -98,9 +99,10 @@ def decide_with_queue_order(
     deciding.run()
     name_hindrances(deciding)
     deciding.restate()
-    result = with_guests(deciding, deciding.result())
+    result = with_guests(deciding, with_peers(deciding, deciding.result()))
     gone = {start.job_id for start in result.starts}
     gone |= {guest.job_id for guest in result.guests}
+    gone |= {peer.seat.job_id for peer in result.peers}
     gone |= {rejection.job_id for rejection in result.rejections}
     lines: dict[int, Line] = defaultdict(Line)
     guaranteed, opportunistic = deciding.lines

@@ -5,7 +5,7 @@ so every decision about jobs with own devices is the same with and without guest
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -26,6 +26,7 @@ from scheduling.core.values import (
     GuestStart,
     HeldGuest,
     HeldLeaf,
+    PeerStart,
     PlacedMember,
     QueuedJob,
     RoundResult,
@@ -51,7 +52,7 @@ def with_guests(deciding: RoundState, result: RoundResult) -> RoundResult:
     if not snapshot.hosts and not snapshot.guests:
         return result
     leaves, promotions = _look_again(deciding)
-    placing = _Placing(deciding)
+    placing = _Placing(deciding, result.peers)
     placing.run()
     reasons = {**result.reasons, **placing.reasons}
     for start in placing.starts:
@@ -60,8 +61,8 @@ def with_guests(deciding: RoundState, result: RoundResult) -> RoundResult:
         result,
         reasons=reasons,
         guests=tuple(placing.starts),
-        guest_leaves=leaves,
-        promotions=promotions,
+        guest_leaves=tuple(sorted({*leaves, *result.guest_leaves})),
+        promotions=tuple(sorted({*promotions, *result.promotions} - {*result.guest_leaves})),
     )
 
 
@@ -73,9 +74,9 @@ def _look_again(deciding: RoundState) -> tuple[tuple[int, ...], tuple[int, ...]]
     taken: set[str] = set()
     for guest in sorted(deciding.snapshot.guests, key=lambda one: (one.address, one.slot)):
         host = hosts.get(guest.address)
-        if guest.job.leaving or (host is not None and _may_stay(guest, host)):
+        if guest.job.leaving or (host is not None and may_stay(guest, host)):
             continue
-        if guest.address not in taken and host is None and _may_hold(deciding, guest):
+        if guest.address not in taken and host is None and may_hold(deciding, guest):
             taken.add(guest.address)
             promotions.append(guest.job.id)
         else:
@@ -83,7 +84,8 @@ def _look_again(deciding: RoundState) -> tuple[tuple[int, ...], tuple[int, ...]]
     return tuple(sorted(leaves)), tuple(sorted(promotions))
 
 
-def _may_stay(guest: HeldGuest, host: Host) -> bool:
+def may_stay(guest: HeldGuest, host: Host) -> bool:
+    """Return whether a running guest may stay beside the holder of a device."""
     return (
         host.holder == guest.holder
         and guest.slot <= host.most_guests
@@ -91,7 +93,7 @@ def _may_stay(guest: HeldGuest, host: Host) -> bool:
     )
 
 
-def _may_hold(deciding: RoundState, guest: HeldGuest) -> bool:
+def may_hold(deciding: RoundState, guest: HeldGuest) -> bool:
     """Return whether a guest may become the holder of its device.
 
     The device is idle after all starts of the round. So no waiting job could use it, and the
@@ -112,7 +114,7 @@ def _may_hold(deciding: RoundState, guest: HeldGuest) -> bool:
     return left is None or left >= 1
 
 
-def _unusable_hosts(deciding: RoundState) -> frozenset[str]:
+def unusable_hosts(deciding: RoundState) -> frozenset[str]:
     """Return the devices that get no guests, by address.
 
     The engine excludes bad devices and nodes itself, but a guest binds no cell of it.
@@ -129,10 +131,12 @@ def _unusable_hosts(deciding: RoundState) -> frozenset[str]:
 class _Placing:
     """Placement of waiting jobs as guests, by the turns of their tenants."""
 
-    def __init__(self, deciding: RoundState) -> None:
+    def __init__(self, deciding: RoundState, peers: Collection[PeerStart]) -> None:
         self._deciding = deciding
+        shared = {peer.guest.address for peer in deciding.snapshot.peers}
+        shared |= {start.seat.member.leaves[0].address for start in peers}
         self._seats = Seats(
-            deciding.snapshot.hosts, deciding.tenancies.owners, _unusable_hosts(deciding)
+            deciding.snapshot.hosts, deciding.tenancies.owners, unusable_hosts(deciding) | shared
         )
         self._groups: dict[Hashable, Group] = {}
         self._failed: dict[Hashable, Reason] = {}

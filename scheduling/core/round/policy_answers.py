@@ -24,6 +24,12 @@ from scheduling.core.policies.queues.ordered import Fifo
 from scheduling.core.policy_interface import Alloc, JobPhase, Plan, PolicyJob, Snapshot
 from scheduling.core.reasons import Reason
 from scheduling.core.round.gang_sizes import sized
+from scheduling.core.round.peers import (
+    PlannedPeer,
+    check_groups,
+    planned_peers,
+    separation_of,
+)
 from scheduling.core.values import QueuedJob, VcFacts
 from tessera.messages import Listing, Message, message_of
 from tessera.reasons import ReasonCode
@@ -69,12 +75,14 @@ class Orders:
         leaving: running jobs that must leave, with the rule.
         reasons: for waiting jobs that are not tried.
         rejected: waiting jobs that are rejected permanently.
+        beside: waiting jobs that start on the device of another job.
     """
 
     tried: tuple[QueuedJob, ...]
     leaving: Mapping[int, str] = field(default_factory=dict)
     reasons: Mapping[int, Reason] = field(default_factory=dict)
     rejected: Mapping[int, Reason] = field(default_factory=dict)
+    beside: Mapping[int, PlannedPeer] = field(default_factory=dict)
 
 
 def is_plain(vc: VcFacts) -> bool:
@@ -146,13 +154,17 @@ def check_live_plan(view: Snapshot, plan: Plan) -> None:
     """Raise if a plan is not legal, or if nodes cannot apply it.
 
     Raises:
-        IllegalPlanError: see ``check_plan``; or jobs share a device, or have no shape for their
-            size.
+        IllegalPlanError: see ``check_plan``; or jobs share a device that may not or cannot, or
+            have no shape for their size.
     """
+    able = {job.id for job in view.jobs if job.terms.shareable}
     shared = [job_id for job_id, alloc in plan.allocs.items() if alloc.share is not None]
-    if shared:
-        raise IllegalPlanError(sentence("sharing-unsupported", shared=_jobs(shared)))
+    if not able.issuperset(shared):
+        alone = [job_id for job_id in shared if job_id not in able]
+        raise IllegalPlanError(sentence("sharing-unsupported", shared=_jobs(alone)))
     check_plan(view, plan)
+    if shared:
+        check_groups(plan)
     for job in view.jobs:
         alloc = plan.allocs.get(job.id)
         if alloc is not None and alloc != job.alloc and sized(job.demand, alloc) is None:
@@ -167,9 +179,15 @@ def orders_of(view: Snapshot, plan: Plan, waiting: Mapping[int, QueuedJob]) -> O
         plan: a plan that ``check_live_plan`` accepts.
         waiting: the queued jobs of the virtual cluster, by id.
     """
-    chosen = [job_id for job_id in plan.order if job_id in waiting and job_id in plan.allocs]
+    planned = planned_peers(view, plan)
+    beside = {job_id: seat for job_id, seat in planned.items() if job_id in waiting}
+    chosen = [
+        job_id
+        for job_id in plan.order
+        if job_id in waiting and job_id in plan.allocs and job_id not in beside
+    ]
     if not plan.offer:
-        chosen += sorted(plan.allocs.keys() & waiting.keys() - set(chosen))
+        chosen += sorted(plan.allocs.keys() & waiting.keys() - set(chosen) - beside.keys())
     asked = {job.id: job.demand for job in view.jobs if job.id in waiting}
     # For an offer, the cell engine decides which of its types a job gets.
     tried = tuple(
@@ -186,9 +204,19 @@ def orders_of(view: Snapshot, plan: Plan, waiting: Mapping[int, QueuedJob]) -> O
     untried = waiting.keys() - set(chosen) - rejected.keys()
     return Orders(
         tried=tried,
-        leaving={} if plan.offer else dict(_leaving(view, plan)),
-        reasons={job_id: _why(plan, job_id, view.now) for job_id in untried},
+        leaving={} if plan.offer else dict(_leaving(view, plan, planned)),
+        reasons={
+            job_id: _beside(beside[job_id]) if job_id in beside else _why(plan, job_id, view.now)
+            for job_id in untried
+        },
         rejected=rejected,
+        beside=beside,
+    )
+
+
+def _beside(seat: PlannedPeer) -> Reason:
+    return Reason(
+        code=ReasonCode.HELD_BY_POLICY, message=message("waits-for-partner", holder=seat.holder)
     )
 
 
@@ -202,7 +230,9 @@ def _at_size(job: QueuedJob, asked: Demand, alloc: Alloc) -> QueuedJob:
     return job if demand is None or demand == job.demand else replace(job, demand=demand)
 
 
-def _leaving(view: Snapshot, plan: Plan) -> list[tuple[int, str]]:
+def _leaving(
+    view: Snapshot, plan: Plan, planned: Mapping[int, PlannedPeer]
+) -> list[tuple[int, str]]:
     """Return the running jobs that must change or leave, with the rule for their owners."""
     found = []
     for job in view.jobs:
@@ -210,10 +240,25 @@ def _leaving(view: Snapshot, plan: Plan) -> list[tuple[int, str]]:
             continue
         if job.job_class is JobClass.OPPORTUNISTIC and job.id not in plan.allocs:
             continue  # borrowed devices: their owner takes them back on demand
-        rule = _change(view, job, plan.allocs.get(job.id))
+        alloc = plan.allocs.get(job.id)
+        rule = _change(view, job, alloc)
+        if not rule and alloc is not None and (planned or job.beside):
+            rule = _regrouping(view, plan, job, planned)
         if rule:
             found.append((job.id, rule))
     return found
+
+
+def _regrouping(
+    view: Snapshot, plan: Plan, job: PolicyJob, planned: Mapping[int, PlannedPeer]
+) -> str:
+    """Return the rule by which a running job leaves for another device in use; empty if not."""
+    rule = separation_of(view, plan, job, planned)
+    return rule if job.beside or view.now - job.since >= _patience(view, job) else ""
+
+
+def _patience(view: Snapshot, job: PolicyJob) -> float:
+    return max(RESIZE_AFTER_SECONDS, RESTARTS_TO_PAY * view.model.restart_seconds(job))
 
 
 def _change(view: Snapshot, job: PolicyJob, alloc: Alloc | None) -> str:
@@ -230,8 +275,7 @@ def _change(view: Snapshot, job: PolicyJob, alloc: Alloc | None) -> str:
         rule = sentence("reverts-size", held=_words(held), alloc=_words(alloc))
     else:
         rule = sentence("policy-resizes", alloc=_words(alloc), held=_words(held))
-    patience = max(RESIZE_AFTER_SECONDS, RESTARTS_TO_PAY * view.model.restart_seconds(job))
-    return rule if ran >= patience else ""
+    return rule if ran >= _patience(view, job) else ""
 
 
 def _other_executors(job: PolicyJob, alloc: Alloc) -> str:
@@ -263,6 +307,8 @@ def cause_of(view: Snapshot, plan: Plan, job_id: int) -> PreemptionRule:
     if alloc is None or held is None:
         return PreemptionRule.POLICY
     same = _counts(held) == _counts(alloc) or _is_any(held, alloc)
+    if same and (alloc.share is not None or held.share is not None):
+        return PreemptionRule.MOVE
     if is_slower(job, held) or (same and fewer_are_faster(job, held) is not None):
         return PreemptionRule.REVERT
     return PreemptionRule.RESIZE if same or alloc.devices != held.devices else PreemptionRule.MOVE

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Final
 
 from scheduling.core.cells import (
@@ -34,6 +35,7 @@ from scheduling.core.round.gang_requests import job_of_group, requests_of
 from scheduling.core.round.gates import closed_gate
 from scheduling.core.round.grid_sizes import planned
 from scheduling.core.round.node_tenancy import Tenancies
+from scheduling.core.round.peers import PlannedPeer, seat_refused
 from scheduling.core.round.placement import (
     is_resized,
     placed_members,
@@ -113,6 +115,7 @@ class RoundState:
         self.trials = TRIALS
         self.claiming: dict[int, QueuedJob] = {}
         self.lines: tuple[list[tuple[QueuedJob, bool]], ...] = ()
+        self.beside: dict[int, PlannedPeer] = {}
 
     def run(self) -> None:
         """Decide about every waiting job."""
@@ -289,6 +292,7 @@ class RoundState:
             self.grown = self.use.copy()
         plan = grown_within_caps(view, plan, self.grown, self.holding, vc)
         orders = orders_of(view, plan, waiting)
+        self.beside.update(orders.beside)
         self.reasons.update(orders.reasons)
         for job_id, reason in orders.rejected.items():
             self.rejections[job_id] = Rejection(job_id=job_id, reason=reason)
@@ -296,7 +300,29 @@ class RoundState:
             self.preemptions[job_id] = Preemption(
                 job_id=job_id, for_job=0, rule=rule, cause=cause_of(view, plan, job_id)
             )
-        return [(job, answer.plan.strict) for job in orders.tried]
+        tried = [(job, answer.plan.strict) for job in orders.tried]
+        for job_id, seat in orders.beside.items():
+            if self._is_apart(waiting[job_id], seat):
+                del self.reasons[job_id]
+                tried.append((waiting[job_id], False))
+        return tried
+
+    def _is_apart(self, job: QueuedJob, seat: PlannedPeer) -> bool:
+        """Return whether a job cannot run beside a holder, so that it is tried as any other."""
+        if seat.holder not in self.holding:
+            return False
+        restriction, need = self.restrictions.of(job), self.snapshot.peer_needs[job.id]
+        hosts = [host for host in self.snapshot.hosts if host.holder == seat.holder]
+        return all(
+            seat_refused(job, need, host, restriction.nodes)
+            or (host.memory_free < need.floor and host.address not in self._guested)
+            for host in hosts
+        )
+
+    @cached_property
+    def _guested(self) -> frozenset[str]:
+        """The devices with opportunistic guests, which leave for jobs that a policy seats."""
+        return frozenset(guest.address for guest in self.snapshot.guests)
 
     def _uncapped(self, vc: VcFacts, waiting: Mapping[int, QueuedJob]) -> dict[int, QueuedJob]:
         """Return the jobs that no cap blocks, for any decision of the policy.

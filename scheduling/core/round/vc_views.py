@@ -21,6 +21,8 @@ from scheduling.core.policy_interface import (
 )
 from scheduling.core.round.engine_setup import borrowed_devices, guaranteed_devices
 from scheduling.core.round.grid_sizes import table_for
+from scheduling.core.round.peers import shared_view
+from scheduling.core.sharing.peers import PeerPairs
 from scheduling.core.values import ClusterSnapshot, HoldingJob, JobFacts, QueuedJob, VcFacts
 
 NOTHING_KNOWN: Final = JobFacts()
@@ -62,13 +64,33 @@ class VirtualClusterViews:
             jobs.append(_running(job, facts, alloc if alloc.parts else None, table))
             if borrowed_devices(self.engine, job):
                 borrowed.update({part.type or "": part.n for part in alloc.parts})
-        model = LiveModel(jobs, known)
+        if self.snapshot.peer_needs or self.snapshot.peers:
+            jobs = shared_view([*jobs, *self._peers_in(vc)], self.snapshot)
+        model = LiveModel(jobs, known, self._pairs())
         pool = Pool(
             capacity=guaranteed_devices(self.engine, vc.name),
             borrow=borrowed + self._idle,
             types=_types(self._sizes, model.speeds, self.snapshot.device_memory),
         )
         return self._view(vc, jobs, pool, model)
+
+    def _peers_in(self, vc: VcFacts) -> Iterable[PolicyJob]:
+        """Yield the jobs that share the device of another job of the virtual cluster."""
+        for peer in self.snapshot.peers:
+            job = peer.guest.job
+            if job.vc == vc.id:
+                facts, alloc = self.snapshot.known.get(job.id, NOTHING_KNOWN), self._alloc(job)
+                yield _running(job, facts, alloc if alloc.parts else None, ())
+
+    def _pairs(self) -> PeerPairs | None:
+        snapshot = self.snapshot
+        if not snapshot.peer_needs:
+            return None
+        return PeerPairs(
+            needs=snapshot.peer_needs,
+            measured=snapshot.pair_paces,
+            memory=snapshot.device_memory,
+        )
 
     def _table(self, job: QueuedJob | HoldingJob, asked: Demand) -> GridTable:
         grids = self.snapshot.grids.get(job.id, ())

@@ -111,7 +111,10 @@ class SimulatedCluster:
         guests: GuestRules | None = None,
     ) -> None:
         # Ports are not counted: jobs return them at their end, and they rarely run out.
-        self._base = replace(snapshot, ports_left=None, hosts=(), guests=(), guest_needs={})
+        self._base = replace(
+            snapshot, ports_left=None, hosts=(), guests=(), guest_needs={}, peers=(),
+            peer_needs={}, pair_paces={},
+        )  # fmt: skip
         self._settings = settings or SimulationSettings()
         self._limit, self._make = limit, make
         self._began = snapshot.now

@@ -12,10 +12,11 @@ from typing import Final
 
 from scheduling.core.jobspec import JobClass
 from scheduling.core.sharing.hosts import STEADY_SECONDS, STEADY_STEPS, GuestNeed, Host
-from scheduling.core.sharing.pairs import SLOWDOWN, Paces, PairPaces, guessed
+from scheduling.core.sharing.pairs import SLOWDOWN, Paces, PairPaces, PairRecord, guessed
 from scheduling.core.simulation.events import EventClock, EventKind
 from scheduling.core.simulation.job_table import JobTable
-from scheduling.core.values import ClusterSnapshot, HeldGuest, HoldingJob, RoundResult
+from scheduling.core.simulation.peers import SimulatedPeers
+from scheduling.core.values import ClusterSnapshot, HeldGuest, HeldPeer, HoldingJob, RoundResult
 
 Offer = Callable[[int, str], Host | None]
 """The device of a holder, by job ID and address, as a host without guests; None: no guests.
@@ -42,6 +43,9 @@ class GuestRules:
             that the delay account pays in.
         grace: seconds that a guest takes to leave.
         guests: running guests at the start.
+        peer_needs: memory needs of the jobs that policies may pair, by job.
+        pair_paces: measured pairs of these jobs, as in a snapshot.
+        peers: running jobs on the devices of others at the start.
     """
 
     offer: Offer
@@ -49,6 +53,9 @@ class GuestRules:
     paces: PairPaces = _not_measured
     grace: float = GUEST_GRACE
     guests: tuple[HeldGuest, ...] = ()
+    peer_needs: Mapping[int, GuestNeed] = field(default_factory=dict)
+    pair_paces: Mapping[str, Mapping[str, Mapping[str, PairRecord]]] = field(default_factory=dict)
+    peers: tuple[HeldPeer, ...] = ()
 
 
 def rules_of(snapshot: ClusterSnapshot, paces: PairPaces = _not_measured) -> GuestRules | None:
@@ -56,7 +63,7 @@ def rules_of(snapshot: ClusterSnapshot, paces: PairPaces = _not_measured) -> Gue
 
     Holders that start later admit no guests, since the snapshot does not have their consent.
     """
-    if not snapshot.hosts and not snapshot.guests:
+    if not (snapshot.hosts or snapshot.guests or snapshot.peers or snapshot.peer_needs):
         return None
     known = {(host.holder, host.address): host for host in snapshot.hosts}
     return GuestRules(
@@ -64,6 +71,9 @@ def rules_of(snapshot: ClusterSnapshot, paces: PairPaces = _not_measured) -> Gue
         needs=snapshot.guest_needs,
         paces=paces,
         guests=snapshot.guests,
+        peer_needs=snapshot.peer_needs,
+        pair_paces=snapshot.pair_paces,
+        peers=snapshot.peers,
     )
 
 
@@ -77,7 +87,8 @@ class SimulatedGuests:
         self._memory: dict[int, int] = {}
         self._slowed: set[int] = set()
         self._devices: tuple[object, dict[tuple[str, int], tuple[str, int]]] = (None, {})
-        for guest in rules.guests:
+        self._peers = SimulatedPeers(jobs, clock, rules)
+        for guest in (*rules.guests, *(peer.guest for peer in rules.peers)):
             jobs.take_over_guest(guest, rules.grace)
         for job_id in jobs.holding:
             self._await_steady(job_id)
@@ -91,12 +102,16 @@ class SimulatedGuests:
     def snapshot(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
         """Add hosts, guests and their needs to the snapshot of a round."""
         waiting, needs = self._jobs.waiting, self._rules.needs
-        return replace(
+        paired = self._peers.turns
+        snapshot = replace(
             snapshot,
             hosts=self._hosts(),
-            guests=tuple(self._jobs.guests.values()),
+            guests=tuple(
+                guest for job_id, guest in self._jobs.guests.items() if job_id not in paired
+            ),
             guest_needs={job_id: needs[job_id] for job_id in waiting if job_id in needs},
         )
+        return self._peers.snapshot(snapshot)
 
     def delay(self, addresses: set[str]) -> float:
         """Return the seconds until all guests of some devices have left."""
@@ -113,7 +128,8 @@ class SimulatedGuests:
     def apply(self, result: RoundResult) -> None:
         """Apply the decisions of a round about guests."""
         jobs = self._jobs
-        hosts = {host.address: host for host in self._hosts()} if result.guests else {}
+        is_shared = result.guests or result.peers
+        hosts = {host.address: host for host in self._hosts()} if is_shared else {}
         for job_id in result.guest_leaves:
             jobs.notify_guest(job_id, self._rules.grace)
         for job_id in result.promotions:
@@ -125,6 +141,7 @@ class SimulatedGuests:
             self._memory[job] = start.most
             measured = self._rules.paces(start.holder, job, host.type)
             self._paces[job] = measured or self._expected(host, job)
+        self._peers.apply(result, hosts)
         for begun in result.starts:
             self._await_steady(begun.job_id)
         self.refresh()
@@ -133,8 +150,9 @@ class SimulatedGuests:
         """Set the speeds of all guests and of their holders."""
         jobs = self._jobs
         beside: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(lambda: 1.0))
+        self._peers.charge()
         for guest in jobs.guests.values():
-            paces = self._paces_of(guest)
+            paces = self._peers.paces_of(guest) or self._paces_of(guest)
             holder = jobs.holding.get(guest.holder)
             held = holder is not None and any(
                 leaf.address == guest.address for leaves in holder.members for leaf in leaves
@@ -199,6 +217,7 @@ class SimulatedGuests:
         elapsed = max(0.0, self._clock.now - max(began, self._began))
         steady = elapsed + (offer.steady_seconds if began <= self._began else 0.0)
         used = sum(self._memory.get(guest.job.id, 0) for guest in guests)
+        used += sum(self._peers.memory_of(guest.job.id) for guest in guests)
         steps = max(offer.steps, STEADY_STEPS if steady >= STEADY_SECONDS else 0)
         return replace(
             offer,

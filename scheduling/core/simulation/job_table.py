@@ -406,6 +406,9 @@ class JobTable:
 
     def _notify(self, job_id: int) -> None:
         """Notify a job to leave."""
+        if job_id in self.guests:
+            self.notify_guest(job_id, self._grace)
+            return
         held = self.holding.get(job_id)
         if held is None or held.leaving:
             return

@@ -22,7 +22,18 @@ ROUNDS_DIR: Final = "rounds"
 PER_FOLDER: Final = 1000
 FORMAT: Final = 1
 OMITTED_IF_EMPTY: Final = frozenset(
-    {"grids", "given_sizes", "hosts", "guests", "guest_needs", "guest_leaves", "promotions"}
+    {
+        "grids",
+        "given_sizes",
+        "hosts",
+        "guests",
+        "guest_needs",
+        "guest_leaves",
+        "promotions",
+        "peers",
+        "peer_needs",
+        "pair_paces",
+    }
 )
 """Fields that are not stored if they are empty, so that older rounds have the same bytes."""
 

@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from scheduling.core.policies.engines.pairs import Pair, measured_worth
 from scheduling.core.policy_interface import JobPhase, PolicyJob, Snapshot
-
-Pair = tuple[int, int]
 
 #: Maximum number of partners tried for a job, which bounds the cost of a long queue.
 _TRIES: Final = 20
@@ -81,6 +80,9 @@ class Packs:
 
     def _measured(self, pair: Pair, jobs: Mapping[int, PolicyJob]) -> float | None:
         """Return the work of a pack in devices, or None before its first observation."""
+        measured = measured_worth(pair, jobs)
+        if measured is not None:
+            return measured
         total = 0.0
         for job_id in pair:
             job = jobs[job_id]

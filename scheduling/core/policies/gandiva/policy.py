@@ -22,6 +22,7 @@ from scheduling.core.policies.engines.room import (
     rates_by_size,
     shape_of,
 )
+from scheduling.core.policies.gandiva.device_turns import device_turns
 from scheduling.core.policies.gandiva.packing import PackedGang, Packs, Seat, in_turn, seat
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policy_interface import Alloc, Kind, Part, Plan, PolicyJob, Share, Snapshot
@@ -38,12 +39,15 @@ class Gandiva:
         packing: small jobs may share a device while the cluster is overloaded.
         migrate: minimum speed-up for a move to a type with room.
         grow_after: seconds of idle devices before a job grows.
+        turns: how a job stands still in the slices of others: by ``checkpoint``, or suspended on
+            its ``device``, if it may share one.
     """
 
     quantum: float = parameter(60.0, sentence("param-slice"), low=1.0, high=86_400.0)
     packing: bool = parameter(False, sentence("param-packing"))
     migrate: float = parameter(1.5, sentence("param-move-gain"), low=1.0, high=100.0)
     grow_after: float = parameter(120.0, sentence("param-idle-seconds"), low=0.0, high=86_400.0)
+    turns: str = parameter("checkpoint", sentence("param-turns"), choices=("checkpoint", "device"))
 
     name: ClassVar[str] = "gandiva"
     aliases: ClassVar[tuple[str, ...]] = ()
@@ -67,14 +71,21 @@ class Gandiva:
         gangs, packs = self._gangs(mine, snapshot, free, packs, before)
         seats = self._migrated(gangs, mine, snapshot, free, seat(gangs, free, before))
         row, turned = self._turn(snapshot, state, seats)
-        allocs |= _run(in_turn(gangs, seats, row), seats, packs, mine, room)
+        if self.turns == "device":
+            packed = {job_id for pair in packs.pairs for job_id in pair}
+            alone = [gang for gang in gangs if gang.key not in packed]
+            for group in device_turns(alone, seats, mine, free, self.quantum):
+                allocs |= group
+                room.take(mine[min(group)], Alloc(parts=group[min(group)].parts))
+        rest = [gang for gang in in_turn(gangs, seats, row) if gang.key not in allocs]
+        allocs |= _run(rest, seats, packs, mine, room)
         idle = None
         if mine.keys() <= allocs.keys() and any(room.free(kind) > 0 for kind in room.kinds):
             idle = snapshot.now if (since := state.get("idle")) is None else since
             if snapshot.now - idle >= self.grow_after:
                 self._grow(snapshot, mine, room, allocs)
         serve_rest((job for job in jobs if job.id not in mine), room, allocs)
-        several = len({place.row for place in seats.values()}) > 1
+        several = len({seats[gang.key].row for gang in rest}) > 1
         plan = meant(
             allocs,
             [*mine.values(), *(job for job in jobs if job.id not in mine)],

@@ -1,6 +1,6 @@
 """Conversion between views and Gavel's programs: rates in, fractions by job and type out."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from scheduling.core.policies.engines.filling import account_of
+from scheduling.core.policies.engines.pairs import Pair
 from scheduling.core.policies.engines.room import one_type, shape_of
 from scheduling.core.policies.gavel import objectives
 from scheduling.core.policies.gavel.objectives import EntityPolicy, water_fill
@@ -65,15 +66,19 @@ class GavelView:
         )
         return cls(snapshot=snapshot, jobs=tuple(jobs), kinds=kinds, instance=instance)
 
-    def with_pairs(self) -> "GavelView":
-        """Add all pairs of jobs that are faster together than one of them, best first."""
+    def with_pairs(self, barred: Collection[Pair] = ()) -> "GavelView":
+        """Add all pairs of jobs that are faster together than one of them, best first.
+
+        Args:
+            barred: pairs of job IDs that have been slower together.
+        """
         found: list[tuple[float, int, int, Floats]] = []
         alone = self.instance.alone
         model = self.snapshot.model
         for first, second in combinations(range(len(self.jobs)), 2):
             one, two = self.jobs[first], self.jobs[second]
             both = one.terms.shareable and two.terms.shareable and one.gang == two.gang
-            if not both:
+            if not both or (one.id, two.id) in barred:
                 continue
             parts = np.array([model.pair(one, two, kind) for kind in self.kinds]).T
             rates = parts * alone[[first, second]]

@@ -7,8 +7,10 @@ from typing import Any, ClassVar
 from scheduling.core.messages import message, sentence
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.greedy import meant, serve_rest
+from scheduling.core.policies.engines.pairs import WORTH, Pair, measured_worth
 from scheduling.core.policies.engines.room import FreeDevices, borrows, on_type, one_type, present
 from scheduling.core.policies.gavel.rounds import (
+    Combination,
     TimeShare,
     Turns,
     choose_round,
@@ -77,8 +79,10 @@ class Gavel:
         ]
         turns = Turns.from_state(state, snapshot.now)
         turns.credit(snapshot)
-        done = self._update(snapshot, turns, able, room, state)
-        chosen = self._give_out(snapshot, turns, able, room)
+        barred = self._barred(able, turns, state)
+        done = self._update(snapshot, turns, able, room, state, barred=barred)
+        formed = {(tuple(jobs), kind) for jobs, kind in state.get("formed", ())}
+        chosen = self._give_out(snapshot, turns, able, room, formed)
         by_id = {job.id: job for job in able}
         if self.spare:
             chosen += _spare_claims(able, room, chosen)
@@ -93,7 +97,26 @@ class Gavel:
             jobs, key=lambda job: (rank.get(job.id, len(chosen)), borrows(job), job.id)
         )
         why = dict.fromkeys((job.id for job in able), _WAITS)
-        return meant(allocs, ordered, why=why), {**turns.to_state(), "isolated": done}
+        return meant(allocs, ordered, why=why), {
+            **turns.to_state(),
+            "isolated": done,
+            **_pairs_state(barred, chosen),
+        }
+
+    def _barred(
+        self, able: Sequence[PolicyJob], turns: Turns, state: Mapping[str, Any]
+    ) -> frozenset[Pair]:
+        """Return the pairs that were slower together than alone, and drop their fractions."""
+        jobs = {job.id: job for job in able}
+        old = {(a, b) for a, b in state.get("barred", ()) if a in jobs and b in jobs}
+        slow = {
+            (combination[0], combination[1])
+            for combination in turns.fractions
+            if len(combination) == 2 and (measured_worth(combination, jobs) or 2.0) <= WORTH
+        }
+        if slow - old:
+            turns.fractions = {}  # computed again, without these pairs
+        return frozenset(old | slow)
 
     def _update(
         self,
@@ -102,6 +125,8 @@ class Gavel:
         able: Sequence[PolicyJob],
         room: FreeDevices,
         state: Mapping[str, Any],
+        *,
+        barred: frozenset[Pair],
     ) -> Mapping[str, Any]:
         """Compute new fractions if the set of jobs changed, and each job's isolated run time."""
         # The programs need arrays, which the portal's own processes do without.
@@ -118,7 +143,7 @@ class Gavel:
             snapshot, able, {kind: room.free(kind) for kind in room.kinds}, self.aware
         )
         if self.sharing:
-            view = view.with_pairs()
+            view = view.with_pairs(barred)
         isolated = view.isolated_after(isolated)
         turns.fractions = view.solve(
             self.objective, within=self.within, relative=self.relative, isolated=isolated
@@ -127,9 +152,17 @@ class Gavel:
         return isolated
 
     def _give_out(
-        self, snapshot: Snapshot, turns: Turns, able: Sequence[PolicyJob], room: FreeDevices
+        self,
+        snapshot: Snapshot,
+        turns: Turns,
+        able: Sequence[PolicyJob],
+        room: FreeDevices,
+        formed: set[tuple[Combination, str]],
     ) -> list[TimeShare]:
-        """Choose the jobs to run: all again after the quantum, else running and further ones."""
+        """Choose the jobs to run: all again after the quantum, else running and further ones.
+
+        A pair that has been chosen runs as soon as its second job has started.
+        """
         claims = turns.claims({job.id: job.gang for job in able}, snapshot.round_seconds / 2)
         free = {kind: room.free(kind) for kind in room.kinds}
         totals: dict[str, float] = {}
@@ -139,6 +172,9 @@ class Gavel:
             turns.rotated = snapshot.now
             return choose_round(claims, free=free, totals=totals)
         running = running_claims(snapshot)
+        forming = {pair for pair in formed if any(((job,), pair[1]) in running for job in pair[0])}
+        running -= {((job,), kind) for jobs, kind in forming for job in jobs}
+        running |= forming
         kept = choose_round(
             [claim for claim in claims if (claim.jobs, claim.type) in running],
             free=free,
@@ -148,6 +184,13 @@ class Gavel:
             free[claim.type] -= claim.n
         busy = {job_id for claim in kept for job_id in claim.jobs}
         return kept + choose_round(claims, free=free, totals=totals, taken=busy.__contains__)
+
+
+def _pairs_state(barred: frozenset[Pair], chosen: Sequence[TimeShare]) -> dict[str, Any]:
+    """Return the state of pairs; nothing if there are none."""
+    formed = [[list(claim.jobs), claim.type] for claim in chosen if len(claim.jobs) > 1]
+    state: dict[str, Any] = {"barred": [list(pair) for pair in sorted(barred)]} if barred else {}
+    return state | ({"formed": formed} if formed else {})
 
 
 def _spare_claims(

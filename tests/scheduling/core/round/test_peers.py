@@ -1,0 +1,364 @@
+"""Jobs that share a device as equals: groups of a plan, seats, separation and promotion."""
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from scheduling.core.policies.plans import IllegalPlanError
+from scheduling.core.policy_interface import Alloc, Facts, Part, Plan, Share
+from scheduling.core.round.decide import decide
+from scheduling.core.round.peers import check_groups
+from scheduling.core.round.stored import read_stored
+from scheduling.core.sharing.hosts import Consent, GuestNeed, Host, SharingMode
+from scheduling.core.sharing.pairs import Paces, PairRecord
+from scheduling.core.simulation.cluster import SimulatedCluster, SimulationSettings
+from scheduling.core.simulation.guests import GuestRules
+from scheduling.core.values import HeldGuest, HeldPeer, JobFacts
+from scheduling.rounds.services.evidence import spelled_round
+from tests.factories.policies import making
+from tests.factories.rounds import (
+    LANGUAGE,
+    NOW,
+    VISION,
+    VISION_MINE,
+    cluster_snapshot,
+    jobs_started_by,
+    queued_job,
+)
+
+NEED = GuestNeed(floor=4, wants=4, application="1:name:a")
+OFFER = Host(
+    address="",
+    type="a",
+    mode=SharingMode.COOPERATIVE,
+    isolation="user",
+    tenant=VISION.tenant,
+    consent=Consent.SAME_TENANT,
+    slots=(),
+    most_guests=1,
+    memory_free=8,
+    steady_seconds=30.0,
+    steps=0,
+    account_empty=False,
+    pace=0.1,
+    seconds_left=100.0,
+)
+
+
+def host_of(snapshot: Any, job_id: int, **changes: Any) -> Host:
+    job = next(job for job in snapshot.holding if job.id == job_id)
+    address = job.members[0][0].address
+    place = {"address": address, "node": address.split("/")[0], "holder": job_id, "index": 0}
+    return replace(OFFER, **{**place, **changes})
+
+
+def plan_of(*groups: tuple[int, ...], turn_seconds: float = 0.0) -> Plan:
+    allocs = {}
+    for group in groups:
+        name = "+".join(map(str, group))
+        share = Share(fraction=1 / len(group), group=name, turn_seconds=turn_seconds)
+        for job_id in group:
+            part = Part(n=1, type="a")
+            allocs[job_id] = Alloc(parts=(part,), share=share if len(group) > 1 else None)
+    return Plan(allocs=allocs, order=tuple(allocs))
+
+
+def running(*job_ids: int) -> Any:
+    """Jobs with one device each, which have run for ten minutes."""
+    started = jobs_started_by(cluster_snapshot(*(queued_job(job_id) for job_id in job_ids)))
+    return tuple(replace(job, since=NOW - 600.0) for job in started)
+
+
+def peer_of(snapshot: Any, holder: int, job_id: int, **changes: Any) -> HeldPeer:
+    """A running job on the device of another one."""
+    host = host_of(snapshot, holder)
+    (job,) = running(job_id)
+    held = replace(job, members=((replace(job.members[0][0], address=host.address, virtual=""),),))
+    guest = HeldGuest(
+        job=held, address=host.address, node=host.node, index=host.index, slot=1, holder=holder
+    )
+    return HeldPeer(guest=guest, **changes)
+
+
+def decided(plan: Any, *waiting: int, holding: Any = (), **changes: Any) -> Any:
+    ids = (*waiting, *(job.id for job in holding), 30, 31)
+    snapshot = cluster_snapshot(
+        *map(queued_job, waiting),
+        vcs=(LANGUAGE, VISION_MINE),
+        holding=holding,
+        peer_needs=dict.fromkeys(ids, NEED),
+    )
+    changed = changes.pop("of", lambda one: {})(snapshot)
+    snapshot = replace(snapshot, **changed, **changes)
+    return decide(snapshot, make=making(plan)), snapshot
+
+
+def test_the_first_job_of_a_group_gets_the_device_and_the_other_waits_for_it() -> None:
+    result, _ = decided(plan_of((1, 2)), 1, 2)
+
+    assert [start.job_id for start in result.starts] == [1]
+    assert result.peers == ()
+    assert result.reasons[2].text.startswith("Its policy runs it on the device of job 1")
+    assert result.wake == NOW + 5.0
+
+
+def test_the_second_job_starts_on_the_device_of_the_first_as_soon_as_that_runs() -> None:
+    result, snapshot = decided(
+        plan_of((1, 2), turn_seconds=60.0),
+        2,
+        holding=running(1),
+        of=lambda one: {"hosts": (host_of(one, 1),)},
+    )
+
+    (start,) = result.peers
+    assert (start.seat.job_id, start.seat.holder, start.seat.slot) == (2, 1, 1)
+    assert (start.seat.floor, start.seat.most, start.turn_seconds) == (4, 4, 60.0)
+    assert start.seat.member.leaves[0].address == snapshot.hosts[0].address
+    assert result.starts == ()
+    assert not result.preemptions
+    assert 2 not in result.reasons
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"memory_free": 3},
+        {"consent": Consent.NONE},
+        {"mode": SharingMode.EXCLUSIVE},
+    ],
+)
+def test_a_job_that_cannot_run_there_gets_a_device_of_its_own(changes: Any) -> None:
+    refused, _ = decided(
+        plan_of((1, 2)),
+        2,
+        holding=running(1),
+        of=lambda one: {"hosts": (host_of(one, 1, **changes),)},
+    )
+
+    assert [start.job_id for start in refused.starts] == [2]
+    assert refused.peers == ()
+
+
+def test_a_device_without_consent_of_its_holder_is_never_offered_for_pairs() -> None:
+    def answer(view: Any) -> Plan:
+        seen.append({job.id: job.terms.shareable for job in view.jobs})
+        return plan_of((1,), (2,))
+
+    seen: list[dict[int, bool]] = []
+    decided(answer, 2, holding=running(1))
+    decided(answer, 2, holding=running(1), of=lambda one: {"hosts": (host_of(one, 1),)})
+    decided(answer, 2, holding=running(1), peer_needs={})
+
+    assert seen == [{1: False, 2: True}, {1: True, 2: True}, {1: False, 2: False}]
+
+
+def test_a_plan_that_pairs_jobs_without_permission_is_refused_as_before() -> None:
+    result, _ = decided(plan_of((1, 2)), 1, 2, peer_needs={})
+
+    assert "no node supports" in result.policy_faults[VISION.id]
+    assert [start.job_id for start in result.starts] == [1, 2]
+
+
+def test_an_opportunistic_guest_leaves_the_device_of_a_pair() -> None:
+    def of(one: Any) -> dict[str, Any]:
+        guest = peer_of(one, 1, 31).guest
+        return {"hosts": (host_of(one, 1, slots=(1,)),), "guests": (guest,)}
+
+    result, _ = decided(plan_of((1, 2)), 2, holding=running(1), of=of)
+
+    assert result.guest_leaves == (31,)
+    assert result.peers == ()
+
+
+@pytest.mark.parametrize("plan", [plan_of((1, 2)), plan_of((2, 1))])
+def test_a_running_pair_stays_as_it_is(plan: Plan) -> None:
+    result, _ = decided(
+        plan,
+        holding=running(1),
+        of=lambda one: {
+            "hosts": (host_of(one, 1, slots=(1,)),),
+            "peers": (peer_of(one, 1, 2),),
+        },
+    )
+
+    assert not result.preemptions
+    assert not result.guest_leaves
+    assert not result.promotions
+
+
+def test_a_pair_that_the_policy_separates_loses_the_second_job() -> None:
+    result, _ = decided(
+        plan_of((1,), (2,)),
+        holding=running(1),
+        of=lambda one: {
+            "hosts": (host_of(one, 1, slots=(1,)),),
+            "peers": (peer_of(one, 1, 2),),
+        },
+    )
+
+    assert [one.job_id for one in result.preemptions] == [2]
+    assert "no longer runs it on the device of job 1" in result.preemptions[0].rule
+
+
+def test_the_second_job_gets_the_device_when_the_policy_stops_the_first() -> None:
+    def of(one: Any) -> dict[str, Any]:
+        return {
+            "hosts": (host_of(one, 1, slots=(1,)),),
+            "peers": (peer_of(one, 1, 2),),
+        }
+
+    stopped, snapshot = decided(plan_of((2,)), holding=running(1), of=of)
+    left = decide(replace(snapshot, holding=(), hosts=()), make=making(plan_of((2,))))
+
+    assert [one.job_id for one in stopped.preemptions] == [1]
+    assert stopped.promotions == ()
+    assert stopped.guest_leaves == ()
+    assert left.promotions == (2,)
+
+
+def test_a_job_leaves_if_the_policy_of_its_virtual_cluster_never_pairs_jobs() -> None:
+    result, _ = decided(
+        plan_of((1, 2)),
+        holding=running(1),
+        vcs=(LANGUAGE, VISION),
+        of=lambda one: {
+            "hosts": (host_of(one, 1, slots=(1,)),),
+            "peers": (peer_of(one, 1, 2),),
+        },
+    )
+
+    assert result.guest_leaves == (2,)
+
+
+def test_the_policy_sees_the_pair_and_its_measured_paces() -> None:
+    seen: dict[int, Any] = {}
+
+    def answer(view: Any) -> Plan:
+        seen.update({job.id: job for job in view.jobs})
+        return plan_of((1, 2))
+
+    decided(
+        answer,
+        holding=running(1),
+        of=lambda one: {
+            "hosts": (host_of(one, 1, slots=(1,)),),
+            "peers": (peer_of(one, 1, 2, paces=Paces(0.7, 0.6)),),
+            "known": {1: JobFacts(facts=Facts(step_time=0.2, util=0.9))},
+        },
+    )
+
+    assert seen[1].alloc.share == Share(fraction=0.5, group="1+2")
+    assert seen[2].alloc == seen[1].alloc
+    assert (seen[1].pace, seen[2].pace) == (0.7, 0.6)
+    assert (seen[1].beside, seen[2].beside) == (0, 1)
+    assert seen[1].facts.step_time is None
+    assert seen[1].facts.util is None
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        plan_of((1, 2, 3)),
+        plan_of((1, 2, 3, 4, 5), turn_seconds=60.0),
+        replace(plan_of((1, 2)), allocs={1: plan_of((1, 2)).allocs[1]}),
+    ],
+)
+def test_a_group_that_no_node_can_run_is_refused(plan: Plan) -> None:
+    with pytest.raises(IllegalPlanError):
+        check_groups(plan)
+
+    check_groups(plan_of((1, 2, 3, 4), turn_seconds=60.0))
+
+
+def test_a_stored_round_with_pairs_decides_the_same_again() -> None:
+    record = PairRecord(holder=0.7, guest=0.6, observations=3.0)
+    result, snapshot = decided(
+        plan_of((1, 2)),
+        2,
+        holding=running(1),
+        of=lambda one: {
+            "hosts": (host_of(one, 1),),
+            "pair_paces": {"1:name:a": {"a": {"1:name:a": record}}},
+        },
+    )
+    document = orjson.loads(spelled_round(snapshot, result))
+
+    again, stored = read_stored(document)
+    assert (again, stored) == (snapshot, result)
+    assert decide(again, make=making(plan_of((1, 2)))) == stored
+
+
+def test_a_round_without_pairs_stores_nothing_about_them() -> None:
+    snapshot = cluster_snapshot(queued_job(1))
+    document = orjson.loads(spelled_round(snapshot, decide(snapshot)))
+
+    assert not {"peers", "peer_needs", "pair_paces"} & {*document["snapshot"], *document["result"]}
+
+
+GAVEL = replace(VISION, policy="gavel", policy_args={"sharing": True})
+
+
+def simulated(vc: Any, count: int, util: float, paces: Paces, seconds: float = 3_000.0) -> Any:
+    """Jobs of one device in a virtual cluster with 8 devices."""
+    jobs = [queued_job(n, vc=vc) for n in range(1, count + 1)]
+    known = {job.id: JobFacts(facts=Facts(util=util)) for job in jobs}
+    return SimulatedCluster(
+        cluster_snapshot(*jobs, vcs=(LANGUAGE, vc), known=known),
+        lambda _job: seconds,
+        settings=SimulationSettings(grace=10.0, tick=60.0, ticks_always=True),
+        guests=GuestRules(
+            offer=lambda _job, _address: replace(OFFER, most_guests=3, memory_free=100),
+            peer_needs={job.id: NEED for job in jobs},
+            paces=lambda _holder, _other, _type: paces,
+        ),
+    )
+
+
+def played(world: Any, until: float) -> Any:
+    world.decide()
+    while (due := world.next_time()) is not None and due < NOW + until:
+        world.advance(due)
+        world.decide()
+    return world
+
+
+def test_gavel_pairs_jobs_that_leave_their_devices_half_idle() -> None:
+    world = played(simulated(GAVEL, 30, 0.4, Paces(0.9, 0.9)), 200.0)
+
+    assert world.record.faults == []
+    assert len(world.guests) >= 4
+    shared = {guest.holder for guest in world.guests.values()}
+    assert shared <= world.holding.keys()
+
+
+def test_each_job_of_a_pair_is_charged_half_of_the_device() -> None:
+    world = played(simulated(GAVEL, 32, 0.4, Paces(0.9, 0.9), seconds=400.0), 5_000.0)
+    used = sum(world.record.device_seconds.values())
+
+    assert len(world.record.ends) == 32
+    assert min(world.record.device_seconds.values()) > 0
+    assert used <= 24 * (max(world.record.ends.values()) - NOW)
+    assert used < 32 * 400.0
+
+
+def test_gavel_separates_a_pair_that_is_slower_than_its_jobs_alone() -> None:
+    world = played(simulated(GAVEL, 30, 0.4, Paces(0.4, 0.4)), 200.0)
+    first = set(world.guests)
+    assert first
+
+    played(world, 400.0)
+    state = world.snapshot().vcs[1].policy_state
+
+    assert state["barred"]
+    assert not first & {job for job, guest in world.guests.items() if guest.job.since < NOW + 130}
+
+
+def test_gandiva_suspends_jobs_on_their_devices_in_turns() -> None:
+    vc = replace(VISION, policy="gandiva", policy_args={"turns": "device", "quantum": 60.0})
+    world = played(simulated(vc, 30, 0.9, Paces(0.5, 0.5)), 200.0)
+
+    assert world.record.faults == []
+    assert len(world.holding) + len(world.guests) == 30
+    assert sum(world.record.preemptions.values()) == 0
