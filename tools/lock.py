@@ -8,10 +8,12 @@ ROOT = Path(__file__).resolve().parent.parent
 UV = Path(sys.executable).with_name("uv")
 COMPILE = ("pip", "compile", "--universal", "--python-version", "3.11", "--generate-hashes")
 QUIET = ("--no-emit-index-url", "--no-header", "--quiet", "--upgrade")
+S3 = ("--extra", "s3")
 SERVER = ("--extra", "server", "--extra", "train")
 WANTED = {
     "server.txt": (*SERVER, "pyproject.toml"),
-    "dev.txt": (*SERVER, "--extra", "dev", "-c", "requirements/server.txt", "pyproject.toml"),
+    "s3.txt": (*SERVER, *S3, "-c", "requirements/server.txt", "pyproject.toml"),
+    "dev.txt": (*SERVER, *S3, "--extra", "dev", "-c", "requirements/server.txt", "pyproject.toml"),
     "bootstrap.txt": ("requirements/bootstrap.in",),
 }
 
