@@ -36,7 +36,7 @@ from tenants.selectors import viewer_of
 from tenants.viewers import Viewer
 from tessera.inventory import Inventory
 from workers.celery_steps import over_ssh
-from workers.conf import ARCHIVES_DIR, WorkerSettings, worker_settings
+from workers.conf import WorkerSettings, worker_settings
 from workers.node_service.ports import NodeAddress
 
 EXAMPLES: Final = ROOT / "examples"
@@ -239,7 +239,7 @@ def _store_script(
         tenant_id=virtual_cluster_for(viewer, cluster).tenant_id,
         name=f"{script.stem}.tar.gz",
         content=[_packed(script)],
-        archives_dir=settings.data_dir / ARCHIVES_DIR,
+        storage=settings.storage,
         now=now,
     )
     return row.sha256

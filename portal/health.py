@@ -15,6 +15,14 @@ from portal.broker import connection as broker
 from portal.heartbeats import BEAT_DUTY
 from scheduling.clusters.models import Node
 from scheduling.rounds.models import Round
+from scheduling.storage.bucket import (
+    DENIED,
+    NO_BUCKET,
+    NO_CREDENTIALS,
+    NOT_INSTALLED,
+    UNREACHABLE,
+)
+from scheduling.storage.opening import open_storage
 from tenants.clock import MOST_SKEW, database_now
 from tenants.migration_history import recorded_migrations, refusal
 from workers.models import DutyLease, Heartbeat
@@ -28,6 +36,7 @@ OK: Final = "ok"
 UNKNOWN: Final = "unknown"
 CACHE_KEY: Final = "tessera:failing-parts"
 KEPT_SECONDS: Final = 10
+STORAGE_FAULTS: Final = frozenset({DENIED, NO_BUCKET, NO_CREDENTIALS, NOT_INSTALLED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +44,7 @@ class HealthPart:
     """The health of one part of the control plane.
 
     Attributes:
-        name: database, broker, rounds, nodes, beat, clock or disk.
+        name: database, broker, storage, rounds, nodes, beat, clock or disk.
         detail: a stable code: ``ok``, or the fault.
         since: start of that state; None if unknown.
         subjects: names of the affected hosts or nodes, for admins.
@@ -98,12 +107,13 @@ def readyz(request: HttpRequest) -> JsonResponse:
 
 def parts() -> tuple[HealthPart, ...]:
     broker = HealthPart(name="broker", detail=OK if _broker_answers() else "unreachable")
+    storage = _storage()
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
         database = _database()
     except DatabaseError:
-        return (HealthPart(name="database", detail="unreachable"), broker, *_unknown())
+        return (HealthPart(name="database", detail="unreachable"), broker, storage, *_unknown())
     try:
         now = database_now()
         of_rows = (_rounds(now), _nodes(now), _beat(now), *_of_hosts(host_rows(now)))
@@ -111,8 +121,8 @@ def parts() -> tuple[HealthPart, ...]:
         found = (
             database if not database.is_ok else HealthPart(name="database", detail="unreachable")
         )
-        return (found, broker, *_unknown())
-    return (database, broker, *of_rows)
+        return (found, broker, storage, *_unknown())
+    return (database, broker, storage, *of_rows)
 
 
 def _unknown() -> Iterator[HealthPart]:
@@ -147,6 +157,15 @@ def _broker_answers() -> bool:
     if not broker.has_broker():
         return False
     return broker.broker_responds()
+
+
+def _storage() -> HealthPart:
+    """Check the object store; a directory is covered by the part `disk`."""
+    state = open_storage(settings.TESSERA.storage).state()
+    if not state.reason:
+        return HealthPart(name="storage")
+    known = state.reason if state.reason in STORAGE_FAULTS else UNREACHABLE
+    return HealthPart(name="storage", detail=known, since=state.since)
 
 
 def _database() -> HealthPart:

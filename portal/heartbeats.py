@@ -23,6 +23,7 @@ from django.conf import settings
 from django.db import DatabaseError, Error, close_old_connections, connection, connections
 
 from portal.broker import connection as broker
+from scheduling.storage.opening import open_storage
 from tenants.clock import database_now, host_skew
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ class HeartbeatWriter:
             )
             self._unattended = self._unattended or UnattendedWatch()
             self._unattended.look(now=database_now(), ticks=time.monotonic())
+            open_storage(settings.TESSERA.storage).store_spooled()
         except Error as error:
             logger.warning("the heartbeat of %s could not be written: %s", self.process, error)
         finally:

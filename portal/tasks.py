@@ -4,7 +4,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Final
 
 from celery import shared_task
@@ -14,6 +13,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from scheduling.estimates.services.corrections import prune_estimates
 from scheduling.maintenance.retention import Retention, prune
 from scheduling.notices.services import deliveries
+from scheduling.storage.opening import open_storage
 from scheduling.usage.services import usage
 from scheduling.what_if.services.what_if import forget_what_ifs
 from tenants import audit_chain
@@ -61,12 +61,12 @@ def run_maintenance() -> None:
     # Logs first: deleting the jobs deletes the rows with the paths of their logs.
     workers_retention.prune(
         retention=node_retention(),
-        logs_dir=worker_settings().logs_dir,
+        storage=worker_settings().storage,
         now=now,
     )
     prune(
         retention=retention(),
-        data_dir=Path(settings.TESSERA.data_dir),
+        storage=open_storage(settings.TESSERA.storage),
         now=now,
         actor=Actor.system("housekeeping"),
     )

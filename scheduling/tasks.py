@@ -2,7 +2,6 @@
 
 import logging
 import time
-from pathlib import Path
 from typing import Final
 
 from celery import shared_task
@@ -16,6 +15,7 @@ from scheduling.parallelism import services as parallelism
 from scheduling.rounds.services import evidence, rounds
 from scheduling.rounds.snapshot import Reading, RoundConfig
 from scheduling.runs.services import tuning
+from scheduling.storage.opening import open_storage
 from scheduling.sweeps import services as sweeps
 from scheduling.what_if.services import shadows, what_if
 from tenants.clock import database_now
@@ -60,7 +60,7 @@ def run_round(cause: str = "tick", after: int | None = None) -> None:
 def decide_shadows(number: int) -> None:
     """Let the shadow policies decide a round that has been committed."""
     shadows.decide_shadows(
-        number=number, data_dir=Path(settings.TESSERA.data_dir), now=database_now()
+        number=number, storage=open_storage(settings.TESSERA.storage), now=database_now()
     )
 
 
@@ -92,7 +92,10 @@ def profile_models() -> None:
 def store_evidence(number: int, reading: Reading, result: RoundResult) -> tuple[str, str, int]:
     """Store a round's snapshot and decision; returns path, hash and size in bytes."""
     return evidence.store_round(
-        data_dir=Path(settings.TESSERA.data_dir), number=number, reading=reading, result=result
+        storage=open_storage(settings.TESSERA.storage),
+        number=number,
+        reading=reading,
+        result=result,
     )
 
 

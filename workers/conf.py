@@ -7,12 +7,13 @@ from typing import Final
 
 from django.conf import settings
 
+from scheduling.storage.base import FileStorage
+from scheduling.storage.config import StorageConfig
+from scheduling.storage.opening import open_storage
 from tenants.keyring import current_keyring
 
 NODE_LEASE_SECONDS: Final = 12.0
 """Lifetime of a node lease, renewed every 2 s: another host takes over within 15 s."""
-ARCHIVES_DIR = "archives"
-LOGS_DIR = "logs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +21,8 @@ class WorkerSettings:
     """Settings of node services. Times are in seconds.
 
     Attributes:
-        data_dir: directory of logs and archives.
+        data_dir: directory of files that only this host needs.
+        storage_config: storage of logs and archives; None for the data directory.
         installation: identifies runs of this installation (``tenants.keyring``).
         ignore_images: run a job without its image if the node has no container engine.
         host_network: a gang of several instances may use the network of its nodes.
@@ -53,6 +55,7 @@ class WorkerSettings:
 
     data_dir: Path
     installation: str
+    storage_config: StorageConfig | None = None
     ignore_images: bool = False
     host_network: bool = True
     local_images: tuple[str, ...] = ()
@@ -82,17 +85,15 @@ class WorkerSettings:
     transfer_seconds: float = 1800.0
 
     @property
-    def logs_dir(self) -> Path:
-        return self.data_dir / LOGS_DIR
-
-    def archive(self, digest: str) -> Path:
-        return self.data_dir / ARCHIVES_DIR / digest
+    def storage(self) -> FileStorage:
+        return open_storage(self.storage_config or StorageConfig(data_dir=self.data_dir))
 
 
 def worker_settings() -> WorkerSettings:
     environment = settings.TESSERA
     return WorkerSettings(
         data_dir=environment.data_dir,
+        storage_config=environment.storage,
         installation=current_keyring().installation,
         ignore_images=environment.images == "ignore",
         host_network=environment.host_network == "gangs",

@@ -2,13 +2,13 @@
 
 import socket
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import ClassVar, Final
 
 from scheduling.core.messages import message, sentence
 from scheduling.enums import MemberStep
 from scheduling.jobs.queries.jobs import visible_job
 from scheduling.runs.models import Member
+from scheduling.storage.base import FileStorage, StorageUnavailableError
 from tenants.errors import DomainError, InvalidError, NotFoundError
 from tenants.viewers import Viewer
 from workers.models import LogStream
@@ -71,11 +71,36 @@ class LogElsewhereError(DomainError):
         return cls(fault, field="offset", remedy=remedy)
 
 
+class LogUnreadableError(DomainError):
+    """The object store does not respond, or lacks bytes of the log that were stored."""
+
+    code = "log-unreadable"
+    status = 503
+    title: ClassVar[str] = sentence("log-temporarily-unreadable")
+    retry_after = 5
+
+    @classmethod
+    def while_unavailable(cls) -> "LogUnreadableError":
+        return cls(
+            sentence("file-storage-not-responding"),
+            field="offset",
+            remedy=sentence("log-remains-on-node"),
+        )
+
+    @classmethod
+    def of_missing(cls, *, held: int, end: int) -> "LogUnreadableError":
+        return cls(
+            sentence("log-part-not-in-storage", held=held, end=end),
+            field="offset",
+            remedy=sentence("repeat-storage-migration"),
+        )
+
+
 def read_log(
     viewer: Viewer,
     job_id: int,
     *,
-    logs_dir: Path,
+    storage: FileStorage,
     role: str = "",
     rank: int = 0,
     attempt: int | None = None,
@@ -87,7 +112,7 @@ def read_log(
     Args:
         viewer: reader, for permissions.
         job_id: the job.
-        logs_dir: directory of the logs.
+        storage: has the logs.
         role: role of the member; empty for the first one.
         rank: within the role.
         attempt: number; None for the newest that has this rank.
@@ -97,9 +122,10 @@ def read_log(
     Raises:
         NotFoundError: the job, role, rank or attempt does not exist or is not visible.
         LogElsewhereError: another host has the bytes at ``offset`` in its own directory.
+        LogUnreadableError: the object store does not respond, or lacks the bytes.
     """
     stretch = _Stretch(role=role, rank=rank, attempt=attempt, offset=offset, limit=limit)
-    return _read(viewer, job_id, logs_dir, stretch)[0]
+    return _read(viewer, job_id, storage, stretch)[0]
 
 
 def search_log(
@@ -107,7 +133,7 @@ def search_log(
     job_id: int,
     *,
     wanted: str,
-    logs_dir: Path,
+    storage: FileStorage,
     role: str = "",
     rank: int = 0,
     attempt: int | None = None,
@@ -123,7 +149,7 @@ def search_log(
         viewer: reader, for permissions.
         job_id: the job.
         wanted: words of one line, in upper or lower case.
-        logs_dir: directory of the logs.
+        storage: has the logs.
         role: role of the member; empty for the first one.
         rank: within the role.
         attempt: number; None for the newest that has this rank.
@@ -145,7 +171,7 @@ def search_log(
             remedy="Use a few words of the line.",
         )
     stretch = _Stretch(role=role, rank=rank, attempt=attempt, offset=offset, limit=limit)
-    piece, data = _read(viewer, job_id, logs_dir, stretch)
+    piece, data = _read(viewer, job_id, storage, stretch)
     found = logs.search(data, wanted, offset=piece.offset, limit=limit, is_last=piece.end)
     return (
         replace(
@@ -167,7 +193,9 @@ class _Stretch:
     limit: int
 
 
-def _read(viewer: Viewer, job_id: int, logs_dir: Path, asked: _Stretch) -> tuple[LogPiece, bytes]:
+def _read(
+    viewer: Viewer, job_id: int, storage: FileStorage, asked: _Stretch
+) -> tuple[LogPiece, bytes]:
     """Read a piece of a log, as text and as bytes."""
     job = visible_job(viewer, job_id)
     member = _member(job_id, role=asked.role, rank=asked.rank, attempt=asked.attempt)
@@ -182,8 +210,10 @@ def _read(viewer: Viewer, job_id: int, logs_dir: Path, asked: _Stretch) -> tuple
     if stream.pruned_at is not None:
         return _empty(member, stream.end), b""
     is_final = stream.closed or member.step == MemberStep.RELEASED
-    directory = logs_dir / stream.path
-    return _piece(member, stream, directory, asked.offset, asked.limit, is_final=is_final)
+    try:
+        return _piece(member, stream, storage, asked.offset, asked.limit, is_final=is_final)
+    except StorageUnavailableError as error:
+        raise LogUnreadableError.while_unavailable() from error
 
 
 def _member(job_id: int, *, role: str, rank: int, attempt: int | None) -> Member | None:
@@ -237,21 +267,24 @@ def _empty(member: Member, end: int) -> LogPiece:
 def _piece(
     member: Member,
     stream: LogStream,
-    directory: Path,
+    storage: FileStorage,
     offset: int,
     limit: int,
     *,
     is_final: bool,
 ) -> tuple[LogPiece, bytes]:
-    there = logs.extent(directory, first=stream.first)
-    if there.end < stream.end and offset >= there.end:
-        raise LogElsewhereError.of(stream, max(there.end - there.first, 0))
     # The preceding bytes show whether the first requested byte is inside a character.
     lead = min(offset, logs.LONGEST_CHARACTER - 1)
     most = max(_LEAST_LOG_BYTES, min(limit, MOST_LOG_BYTES))
-    begin, found = logs.read(
-        directory, offset=offset - lead, limit=lead + most, first=stream.first
+    read = storage.logs.read(
+        stream.path, offset=offset - lead, limit=lead + most, first=stream.first
     )
+    there, begin, found = read.extent, read.offset, read.data
+    if there.end < stream.end and offset >= there.end:
+        held = max(there.end - there.first, 0)
+        if storage.is_shared:
+            raise LogUnreadableError.of_missing(held=held, end=stream.end)
+        raise LogElsewhereError.of(stream, held)
     before, wanted = found[: max(offset - begin, 0)], found[max(offset - begin, 0) :]
     skipped = logs.continued(before, wanted)
     kept = wanted[skipped:]

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypedDict
 
 from django.conf import settings
@@ -39,6 +38,7 @@ from scheduling.jobs.services.ownership import require_own
 from scheduling.parallelism.queries import JobParallelism, parallelism_of_job
 from scheduling.parallelism.services import request_profile
 from scheduling.runs.queries.receipts import ReceiptView, receipts_of_job
+from scheduling.storage.opening import open_storage
 from tenants.clock import database_now
 from tessera.reasons import ReasonCode
 
@@ -305,7 +305,7 @@ class JobExplanations(ApiViewSet):
     def evidence(self, request: Request, pk: int) -> Response:
         """Get the certificate of the reason of a job, checked against the stored snapshot."""
         job = visible_job(self.viewer, pk)
-        found = checked_reason(job=job, data_dir=Path(settings.TESSERA.data_dir))
+        found = checked_reason(job=job, storage=open_storage(settings.TESSERA.storage))
         return Response(evidence_out(found))
 
     @action(detail=True, methods=["get"])

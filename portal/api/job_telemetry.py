@@ -241,7 +241,7 @@ class JobTelemetry(ApiViewSet):
         wanted = self.query.given.get("q")
         usual = 65_536 if wanted is None else MOST_LOG_BYTES
         asked: dict[str, Any] = {
-            "logs_dir": worker_settings().logs_dir,
+            "storage": worker_settings().storage,
             "role": self.query.text("role"),
             "rank": self.query.number("rank", default=0, most=2**31),
             "attempt": self.query.number("attempt", default=0, most=2**31) or None,

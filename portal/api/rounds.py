@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, TypedDict
 
 from django.conf import settings
@@ -19,6 +18,7 @@ from portal.api.views import ApiViewSet, Nothing
 from scheduling.estimates.queries import EstimateAccuracy, calibration
 from scheduling.rounds.queries import RoundRow, recent_rounds, round_detail
 from scheduling.rounds.services.evidence import read_shadows
+from scheduling.storage.opening import open_storage
 from scheduling.what_if.models import WhatIf
 from scheduling.what_if.queries import ShadowRow, ShadowTotal, round_shadows
 from scheduling.what_if.services.what_if import (
@@ -145,9 +145,9 @@ class RoundViewSet(ApiViewSet):
     @action(detail=True, methods=["get"])
     def shadows(self, request: Request, pk: int) -> Response:
         """Get the decisions of shadow policies for a round, in your virtual clusters."""
-        data_dir = Path(settings.TESSERA.data_dir)
+        storage = open_storage(settings.TESSERA.storage)
         rows = round_shadows(
-            self.viewer, pk, read=lambda stored: read_shadows(data_dir=data_dir, stored=stored)
+            self.viewer, pk, read=lambda stored: read_shadows(storage=storage, stored=stored)
         )
         return Response({"number": pk, "shadows": [shadow_out(row) for row in rows]})
 

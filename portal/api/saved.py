@@ -31,7 +31,7 @@ from tenants.errors import InvalidError
 from tenants.roles import Permission
 from tenants.selectors import tenant_for
 from tenants.viewers import Viewer
-from workers.conf import ARCHIVES_DIR, worker_settings
+from workers.conf import worker_settings
 
 PIECE_BYTES: Final = 1 << 20
 _NAME: Final = OpenApiParameter("name", str, description="Display name of the file.")
@@ -100,7 +100,7 @@ class ArchiveViewSet(ApiViewSet):
             tenant_id=_tenant_id(self.viewer, self.query.text("tenant")),
             name=name,
             content=content,
-            archives_dir=worker_settings().data_dir / ARCHIVES_DIR,
+            storage=worker_settings().storage,
             now=database_now(),
             tenant_bytes=worker_settings().archive_bytes,
         )

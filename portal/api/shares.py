@@ -1,7 +1,6 @@
 """Explained shares of the viewer's virtual clusters, and totals of all tenants."""
 
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, ClassVar, Final, TypedDict
 
 from django.conf import settings
@@ -15,6 +14,7 @@ from portal.api.schema import Op
 from portal.api.views import ApiViewSet
 from scheduling.core.explanations.shares import TenantShare, Totals, VcShare
 from scheduling.estimates.services.shares import NOW, SPANS, SharesView, SumCheck, shares_view
+from scheduling.storage.opening import open_storage
 from tenants.clock import database_now
 from tenants.errors import InvalidError
 from tenants.roles import Permission
@@ -136,7 +136,7 @@ def explained(viewer: Viewer, span: str) -> SharesView:
         viewer,
         span,
         config=round_config(),
-        data_dir=Path(settings.TESSERA.data_dir),
+        storage=open_storage(settings.TESSERA.storage),
         now=database_now(),
     )
 

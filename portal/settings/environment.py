@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from portal.settings.backends import IDLE_SECONDS, is_mail_url
+from scheduling.storage.config import MOST_SPOOL_BYTES, StorageConfig, parse_place
 from tessera.isolation import RESERVED_UIDS
 from workers.redis_address import InvalidRedisAddressError, sentinel_master
 
@@ -72,6 +73,7 @@ class TesseraSettings:
         public_url: address of the portal for links in mail; no links if empty.
         hook_networks: private networks allowed for webhooks, separated by commas.
         trusted_proxies: addresses and networks whose ``X-Forwarded-*`` headers are read.
+        object_store: storage of logs, rounds and archives if it is not the data directory.
     """
 
     data_dir: Path
@@ -106,6 +108,12 @@ class TesseraSettings:
     public_url: str
     hook_networks: str
     trusted_proxies: tuple[str, ...]
+    object_store: StorageConfig | None = None
+
+    @property
+    def storage(self) -> StorageConfig:
+        """Return the storage of logs, rounds and archives: the data directory by default."""
+        return self.object_store or StorageConfig(data_dir=self.data_dir)
 
     @property
     def trusted_origins(self) -> tuple[str, ...]:
@@ -171,6 +179,12 @@ KNOWN: Final = frozenset(
         "TESSERA_PUBLIC_URL",
         "TESSERA_HOOK_NETWORKS",
         "TESSERA_TRUSTED_PROXIES",
+        "TESSERA_STORAGE",
+        "TESSERA_STORAGE_ENDPOINT",
+        "TESSERA_STORAGE_REGION",
+        "TESSERA_STORAGE_ACCESS_KEY",
+        "TESSERA_STORAGE_SECRET_KEY",
+        "TESSERA_STORAGE_SPOOL_BYTES",
     }
 )
 
@@ -238,6 +252,7 @@ def read_environment(environ: Mapping[str, str]) -> TesseraSettings:
         public_url=_public_url(environ),
         hook_networks=_networks(environ, "TESSERA_HOOK_NETWORKS"),
         trusted_proxies=_proxies(environ),
+        object_store=_storage(environ, data_dir),
     )
 
 
@@ -380,6 +395,53 @@ def _public_url(environ: Mapping[str, str]) -> str:
             f"TESSERA_PUBLIC_URL is {url!r}; use an address such as https://tessera.example.org"
         )
     return url
+
+
+def _storage(environ: Mapping[str, str], data_dir: Path) -> StorageConfig | None:
+    """Return the configured storage; None for the data directory."""
+    place = environ.get("TESSERA_STORAGE", "")
+    return None if not place else storage_config(place, environ, data_dir)
+
+
+def storage_config(place: str, environ: Mapping[str, str], data_dir: Path) -> StorageConfig:
+    """Parse the place of a storage; the credentials of its object store are in ``environ``.
+
+    Raises:
+        SettingsError: a value cannot be used; it is not repeated, since it may be a credential.
+    """
+    try:
+        root, bucket, prefix = parse_place(place, data_dir=data_dir)
+    except ValueError as error:
+        raise SettingsError(f"TESSERA_STORAGE is not valid: {error}") from None
+    endpoint = environ.get("TESSERA_STORAGE_ENDPOINT", "")
+    parts = urlsplit(endpoint)
+    if endpoint and (parts.scheme not in ("http", "https") or not parts.hostname):
+        raise SettingsError(
+            "TESSERA_STORAGE_ENDPOINT is not valid; use an address such as"
+            " https://s3.example.org:9000"
+        )
+    if "@" in parts.netloc:
+        raise SettingsError(
+            "TESSERA_STORAGE_ENDPOINT contains credentials; use TESSERA_STORAGE_ACCESS_KEY and"
+            " TESSERA_STORAGE_SECRET_KEY"
+        )
+    access, secret = (
+        environ.get(f"TESSERA_STORAGE_{name}_KEY", "") for name in ("ACCESS", "SECRET")
+    )
+    if bool(access) != bool(secret):
+        raise SettingsError(
+            "set both TESSERA_STORAGE_ACCESS_KEY and TESSERA_STORAGE_SECRET_KEY, or neither"
+        )
+    return StorageConfig(
+        data_dir=root,
+        bucket=bucket,
+        prefix=prefix,
+        endpoint=endpoint if bucket else "",
+        region=environ.get("TESSERA_STORAGE_REGION", "") if bucket else "",
+        access_key=access if bucket else "",
+        secret_key=secret if bucket else "",
+        spool_bytes=_bytes(environ, "TESSERA_STORAGE_SPOOL_BYTES", MOST_SPOOL_BYTES),
+    )
 
 
 def _listed(environ: Mapping[str, str], name: str, default: str = "") -> tuple[str, ...]:

@@ -116,6 +116,26 @@ _SENTENCES: Final = {
         "The clock of %(names)s differs from the database clock by more than 2 s. Such a host "
         "manages no nodes. Synchronize its clock with NTP."
     ),
+    ("storage", "unreachable"): _(
+        "The object store does not respond. Jobs continue. Their logs stay on the nodes and are"
+        " not readable here, and uploads are refused. Check the object store."
+    ),
+    ("storage", "denied"): _(
+        "The object store refuses the credentials of the portal. Logs stay on the nodes, and"
+        " uploads are refused. Check TESSERA_STORAGE_ACCESS_KEY and TESSERA_STORAGE_SECRET_KEY."
+    ),
+    ("storage", "no-credentials"): _(
+        "There are no credentials for the object store. Logs stay on the nodes, and uploads are"
+        " refused. Set TESSERA_STORAGE_ACCESS_KEY and TESSERA_STORAGE_SECRET_KEY."
+    ),
+    ("storage", "no-bucket"): _(
+        "The bucket of TESSERA_STORAGE does not exist. Logs stay on the nodes, and uploads are"
+        " refused. Create the bucket."
+    ),
+    ("storage", "not-installed"): _(
+        "The package boto3 is not installed. Logs stay on the nodes, and uploads are refused."
+        " Install requirements/s3.txt."
+    ),
     ("disk", "almost-full"): _(
         "The data directory on %(names)s is almost full. When it is full, logs stay on the nodes"
         " and uploads are refused. Free space there, or run manage.py prune."

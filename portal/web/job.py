@@ -212,7 +212,7 @@ def search(request: PageRequest, job_id: int) -> HttpResponse:
             request.viewer,
             job_id,
             wanted=query.get("q", ""),
-            logs_dir=worker_settings().logs_dir,
+            storage=worker_settings().storage,
             role=role,
             rank=_number(rank or "0"),
             offset=offset,

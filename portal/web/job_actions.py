@@ -110,12 +110,12 @@ def release(request: PageRequest, job_id: int) -> HttpResponse:
 @page
 def download_log(request: PageRequest, job_id: int, role: str, rank: int) -> StreamingHttpResponse:
     """Stream the log of one rank as a file."""
-    logs_dir = worker_settings().logs_dir
+    storage = worker_settings().storage
     read = partial(
         read_log,
         request.viewer,
         job_id,
-        logs_dir=logs_dir,
+        storage=storage,
         role=role,
         rank=rank,
         limit=CHUNK_BYTES,

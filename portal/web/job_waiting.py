@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 from django import forms
@@ -27,6 +26,7 @@ from scheduling.jobs.models import Job
 from scheduling.jobs.queries.jobs import visible_job
 from scheduling.jobs.services.amendments import amend_job
 from scheduling.jobs.services.ownership import require_own
+from scheduling.storage.opening import open_storage
 from tenants.errors import DomainError, InvalidError, NotFoundError, StaleEditError
 from tenants.viewers import Viewer
 
@@ -104,7 +104,7 @@ def evidence(request: PageRequest, job_id: int) -> HttpResponse:
     context = head_context(request, job_id, "job-evidence")
     checked: CheckedCertificate | None
     try:
-        checked = checked_reason(job=job, data_dir=Path(settings.TESSERA.data_dir))
+        checked = checked_reason(job=job, storage=open_storage(settings.TESSERA.storage))
     except NotFoundError:
         checked = None
     document = checked.certificate.to_json() if checked is not None else {}

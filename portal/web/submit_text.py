@@ -19,7 +19,7 @@ from scheduling.jobs.services.archives import store_archive
 from scheduling.jobs.validation import from_spec_error
 from tenants.errors import DomainError, FieldError
 from tessera.messages import message_of
-from workers.conf import ARCHIVES_DIR, worker_settings
+from workers.conf import worker_settings
 
 Entry = tuple[yaml.Node, yaml.Node]
 MOST_EDITED_BYTES: Final = 64 << 10
@@ -207,7 +207,7 @@ def with_upload(
             tenant_id=cluster.tenant_id,
             name=upload.name or "source",
             content=upload.chunks(PIECE_BYTES),
-            archives_dir=worker_settings().data_dir / ARCHIVES_DIR,
+            storage=worker_settings().storage,
             now=request.now,
             tenant_bytes=worker_settings().archive_bytes,
         )

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, Final
 
 from django.db import transaction
@@ -11,10 +10,11 @@ from django.db.models import Exists, OuterRef
 
 from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.jobs.models import Job, JobDependency, JobEvent
-from scheduling.jobs.services.archives import ARCHIVES_DIR, prune_archives
+from scheduling.jobs.services.archives import prune_archives
 from scheduling.rounds.models import Round
 from scheduling.rounds.services.evidence import prune_rounds
 from scheduling.runs.models import SharedMinute
+from scheduling.storage.base import FileStorage
 from scheduling.usage.models import UsageJob, UsageMonth
 from scheduling.usage.services.usage import sum_all_usage
 from tenants.audit import Actor, record
@@ -64,25 +64,25 @@ class Pruned:
     audit: int = 0
 
 
-def prune(*, retention: Retention, data_dir: Path, now: datetime, actor: Actor) -> Pruned:
+def prune(*, retention: Retention, storage: FileStorage, now: datetime, actor: Actor) -> Pruned:
     """Prune rows and files older than ``retention``, but nothing of live jobs.
 
     Args:
         retention: retention by kind.
-        data_dir: directory of the files of rounds and archives.
+        storage: has the files of rounds.
         now: current time.
         actor: the requester, for the audit.
     """
     # Deleting a job deletes its leases.
     sum_all_usage(now=now)
     pruned = Pruned(
-        round_files=_round_files(retention, data_dir, now),
+        round_files=_round_files(retention, storage, now),
         rounds=_rounds(retention.rounds, now),
         events=_events(retention.events, now),
         jobs=_jobs(retention.jobs, now),
         usage_jobs=_usage_jobs(retention.usage_jobs, now),
         shared_minutes=_shared_minutes(retention.shared_minutes, now),
-        archives=_archives(retention.archives, data_dir, now),
+        archives=_archives(retention.archives, storage, now),
         audit=_audit(retention.audit, now, actor),
     )
     if pruned != Pruned():
@@ -95,10 +95,10 @@ def prune(*, retention: Retention, data_dir: Path, now: datetime, actor: Actor) 
     return pruned
 
 
-def _round_files(retention: Retention, data_dir: Path, now: datetime) -> int:
+def _round_files(retention: Retention, storage: FileStorage, now: datetime) -> int:
     age = retention.round_files
     oldest = now - age if age is not None else datetime.min.replace(tzinfo=now.tzinfo)
-    return prune_rounds(data_dir=data_dir, older_than=oldest, keep_bytes=retention.round_bytes)
+    return prune_rounds(storage=storage, older_than=oldest, keep_bytes=retention.round_bytes)
 
 
 def _rounds(age: timedelta | None, now: datetime) -> int:
@@ -147,10 +147,10 @@ def _shared_minutes(age: timedelta | None, now: datetime) -> int:
     return _delete(lambda: SharedMinute.objects.filter(minute__lt=now - age))
 
 
-def _archives(age: timedelta | None, data_dir: Path, now: datetime) -> int:
+def _archives(age: timedelta | None, storage: FileStorage, now: datetime) -> int:
     if age is None:
         return 0
-    return prune_archives(archives_dir=data_dir / ARCHIVES_DIR, older_than=now - age, now=now)
+    return prune_archives(storage=storage, older_than=now - age, now=now)
 
 
 def _audit(age: timedelta | None, now: datetime, actor: Actor) -> int:

@@ -4,7 +4,6 @@ import json
 from argparse import ArgumentParser
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, Final
 
 from django.conf import settings
@@ -14,6 +13,7 @@ from scheduling.clusters.models import VirtualCluster
 from scheduling.core.jobspec.errors import RefusalError
 from scheduling.core.jobspec.scalars import read_instant
 from scheduling.core.policies import read_policy_args
+from scheduling.storage.opening import open_storage
 from scheduling.what_if.services.recorded_days import recorded_days
 from scheduling.what_if.services.replays import replay
 from tenants.clock import database_now
@@ -43,7 +43,7 @@ def replay_rounds(options: Mapping[str, Any], out: OutputWrapper) -> None:
             vc=virtual_cluster_named(options["vc"]),
             since=since,
             until=until,
-            data_dir=Path(settings.TESSERA.data_dir),
+            storage=open_storage(settings.TESSERA.storage),
             now=now,
         )
     except DomainError as error:

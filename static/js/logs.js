@@ -115,7 +115,8 @@ class LogView {
     } catch (error) {
       if (error.status === 404) this.footer.textContent = translate("No output yet.");
       else {
-        const elsewhere = error.body?.code === "log-elsewhere" && error.body.errors[0];
+        const codes = ["log-elsewhere", "log-unreadable"];
+        const elsewhere = codes.includes(error.body?.code) && error.body.errors[0];
         this.footer.textContent = elsewhere
           ? `${elsewhere.message} ${elsewhere.remedy}`
           : translate("The log is not available. Retrying.");

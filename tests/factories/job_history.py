@@ -9,6 +9,7 @@ from scheduling.jobs.models import Job
 from scheduling.rounds.services import rounds
 from scheduling.rounds.services.evidence import store_round
 from scheduling.runs.services import attempts
+from scheduling.storage.directory import DirectoryStorage
 from tenants.roles import Role
 from tessera import protocol
 from tests.factories.attempts import members_of, run_members
@@ -54,6 +55,8 @@ def three_finished_jobs(tmp_path):
 
 def run_round_at(data_dir, seconds):
     def store(number, reading, result):
-        return store_round(data_dir=data_dir, number=number, reading=reading, result=result)
+        return store_round(
+            storage=DirectoryStorage(data_dir), number=number, reading=reading, result=result
+        )
 
     rounds.run_round(now=lambda: seconds_after_now(seconds), config=CONFIG, store=store)

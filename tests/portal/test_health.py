@@ -28,7 +28,7 @@ from workers.services.disks import least_free
 from workers.services.duties import take_duty
 
 pytestmark = pytest.mark.django_db
-PARTS = ("database", "broker", "rounds", "nodes", "beat", "clock", "disk")
+PARTS = ("database", "broker", "storage", "rounds", "nodes", "beat", "clock", "disk")
 GIB = 1 << 30
 
 
@@ -170,7 +170,7 @@ def test_without_a_database_it_cannot_serve(client: Client, whole: None) -> None
         found = failing(client, loose=503)
 
     assert found["database"] == "unreachable"
-    assert set(found) == set(PARTS) - {"broker"}
+    assert set(found) == set(PARTS) - {"broker", "storage"}
 
 
 @pytest.mark.parametrize("name", ["0002_audit_append_only", "9999_newer"])
@@ -205,6 +205,7 @@ def test_admins_alone_see_failing_parts_and_remedies(client: Client, whole: None
 def test_each_failing_part_has_a_sentence() -> None:
     source = Path(health.__file__).read_text()
     codes = set(re.findall(r'detail=.*?"([a-z-]+)"', source)) | {"clock-skew", "almost-full"}
+    codes |= health.STORAGE_FAULTS
 
     assert codes == {code for _, code in _SENTENCES}
 

@@ -13,6 +13,7 @@ from scheduling.clusters.models import Node, VirtualCluster
 from scheduling.jobs.models import Job
 from scheduling.rounds.services import rounds
 from scheduling.rounds.services.evidence import store_round
+from scheduling.storage.directory import DirectoryStorage
 from scheduling.what_if.services import shadows
 from tenants.models import Tenant
 from tenants.roles import Role
@@ -77,10 +78,14 @@ def store_a_round(data_dir: Path) -> None:
     """Run a round now, store it below ``data_dir``, and decide it with the shadow policies."""
 
     def store(number: int, reading: Any, result: Any) -> tuple[str, str, int]:
-        return store_round(data_dir=data_dir, number=number, reading=reading, result=result)
+        return store_round(
+            storage=DirectoryStorage(data_dir), number=number, reading=reading, result=result
+        )
 
     done = rounds.run_round(now=timezone.now, config=CONFIG, store=store)
-    shadows.decide_shadows(number=done.number, data_dir=data_dir, now=timezone.now())
+    shadows.decide_shadows(
+        number=done.number, storage=DirectoryStorage(data_dir), now=timezone.now()
+    )
 
 
 def sign_in(client: Client, username: str) -> Client:

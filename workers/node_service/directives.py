@@ -5,7 +5,9 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from scheduling.jobs.services.archives import archive_name
 from scheduling.runs.queries.node_members import DirectiveKind
+from scheduling.storage.base import NotStoredError
 from tessera import protocol
 from tessera.isolation import NOT_AVAILABLE
 from tessera.protocol import RunStatus
@@ -108,6 +110,8 @@ class DirectiveRunner:
             return
         try:
             async with self._preparing:
+                if not await self._fetch_archive(directive.preparation):
+                    return  # the next turn derives the same directive
                 await self._bring_checkpoint(directive)
                 is_prepared = await self._prepare_unless_leaving(directive, directive.preparation)
         except PrepareError as error:
@@ -137,6 +141,21 @@ class DirectiveRunner:
         finally:
             work.cancel()
             await asyncio.wait([work])
+        return True
+
+    async def _fetch_archive(self, preparation: Preparation) -> bool:
+        """Copy the source archive to this host; returns False if the storage is not available."""
+        storage, archive = self._service.settings.storage, preparation.run.source_archive
+        if preparation.archive is None or archive is None:
+            return True
+        name = archive_name(archive.sha256)
+        try:
+            await self._service.on_disk(storage.fetch, name, sha256=archive.sha256)
+        except NotStoredError:
+            return True  # the upload reports the missing archive
+        except OSError as error:
+            log.warning("%s is prepared later: %s", preparation.run.run_id, error)
+            return False
         return True
 
     async def _bring_checkpoint(self, directive: Directive) -> None:

@@ -7,20 +7,19 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from scheduling.core.watching.log_metrics import LogNumber, NumberScanner
 from scheduling.core.watching.log_rules import LineScanner, RuleHit
+from scheduling.storage.base import Extent
 from scheduling.watching.services.log_rules import log_metrics_of_job, rules_of_job
 from tenants.clock import estimated_now
 from tessera import protocol
 from tessera.protocol import RunStatus
 from workers.node_service.directives import UNKNOWN_RUN
 from workers.node_service.ports import Service
-from workers.services import logs
 from workers.services.dispatch import MemberRef
-from workers.services.logs import Extent, decode, path_of, unfinished
+from workers.services.logs import decode, path_of, unfinished
 from workers.services.node_reports import (
     Happened,
     LogKept,
@@ -41,10 +40,13 @@ log = logging.getLogger(__name__)
 FETCHERS: Final = 4
 MOST_FINISHING: Final = 8
 CHUNK_BYTES: Final = 128 << 10
+FIRST_PAUSE: Final = 1.0
+LONGEST_PAUSE: Final = 8.0
+FINISH_PAUSE: Final = 5.0
 
 
 class NotKeptError(Exception):
-    """A piece of a log could not be written; it remains on its node."""
+    """A piece of a log could not be stored; it remains on its node."""
 
 
 @dataclass(slots=True)
@@ -53,10 +55,11 @@ class StreamFollower:
 
     Attributes:
         log_end, reports_end: as reported by the node, or as read if more.
+        is_resumed: ``kept`` is the stored range; otherwise the next fetch looks it up.
     """
 
     rank: MemberRef
-    directory: Path
+    path: str
     kept: Extent
     tally: ReportTally
     happenings: TrainingEvents
@@ -66,6 +69,9 @@ class StreamFollower:
     log_end: int = 0
     reports_end: int = 0
     is_open: bool = True
+    is_resumed: bool = True
+    _pause: float = 0.0
+    _paused_until: float = float("-inf")
     _told: Extent | None = None
     _text: bytes = b""
 
@@ -73,15 +79,21 @@ class StreamFollower:
     async def begin(
         cls, service: Service, rank: MemberRef, *, log_first: int = 0, reports_end: int = 0
     ) -> "StreamFollower":
-        """Resume at the offsets in files and rows."""
-        directory = service.settings.logs_dir / path_of(rank)
-        kept = await service.on_disk(logs.extent, directory, first=log_first)
+        """Resume at the stored offsets; an object store is asked by the first fetch.
+
+        Events of the node wait for this, so it must not wait for a store that does not respond.
+        """
+        storage, path = service.settings.storage, path_of(rank)
+        kept = Extent(log_first, log_first)
+        if not storage.is_shared:
+            kept = await service.on_disk(storage.logs.extent, path, first=log_first)
         happenings = TrainingEvents()
 
         return cls(
             rank=rank,
-            directory=directory,
+            path=path,
             kept=kept,
+            is_resumed=not storage.is_shared,
             tally=ReportTally(offset=reports_end, others=happenings.read),
             happenings=happenings,
             scanner=LineScanner(
@@ -108,11 +120,21 @@ class StreamFollower:
         return self.is_behind
 
     async def fetch(self, transport: Transport, service: Service) -> bool:
-        """Fetch one piece of each stream that is behind; returns whether more is left."""
+        """Fetch one piece of each stream that is behind; returns whether more is left.
+
+        Raises:
+            NotKeptError: the log could not be stored; reports were fetched.
+        """
+        failed: NotKeptError | None = None
         if self.kept.end < self.log_end:
-            await self._fetch_log(transport, service)
+            try:
+                await self._fetch_log(transport, service)
+            except NotKeptError as error:
+                failed = error
         if self.tally.read_offset < self.reports_end:
             await self._fetch_reports(transport)
+        if failed is not None:
+            raise failed
         return self.is_behind
 
     def sum_up(self, service: Service, *, now: float, last: bool = False) -> None:
@@ -164,7 +186,33 @@ class StreamFollower:
         self._measure(self.numbers.finish())
         self._publish(service, b"", end=True)
 
+    @property
+    def pause(self) -> float:
+        """Seconds after which storing the log is tried again; 0 after a success."""
+        return self._pause
+
+    async def _resume(self, service: Service) -> None:
+        """Look up the stored range, which another host may have extended."""
+        logs = service.settings.storage.logs
+        try:
+            self.kept = await service.on_disk(logs.extent, self.path, first=self.kept.first)
+        except OSError as error:
+            self._fail(error)
+        self._told, self.is_resumed = self.kept, True
+
+    def _fail(self, error: OSError) -> NoReturn:
+        self._pause = min(max(FIRST_PAUSE, 2 * self._pause), LONGEST_PAUSE)
+        self._paused_until = time.monotonic() + self._pause
+        raise NotKeptError(f"{self.rank.run_id}: {error.strerror or error}") from error
+
     async def _fetch_log(self, transport: Transport, service: Service) -> None:
+        if time.monotonic() < self._paused_until:
+            # The node stores the bytes meanwhile; reading them again and again is useless.
+            raise NotKeptError(f"{self.rank.run_id}: retried in at most {self._pause:g} s")
+        if not self.is_resumed:
+            await self._resume(service)
+            if self.kept.end >= self.log_end:
+                return
         offset = self.kept.end
         chunk = await transport.read(
             self.rank.run_id, protocol.STREAM_LOG, offset=offset, limit=CHUNK_BYTES
@@ -178,7 +226,7 @@ class StreamFollower:
         self.kept = Extent(max(first, written.first), chunk.offset + len(chunk.data))
         if chunk.offset != offset:
             self._text = b""
-            await service.on_disk(logs.forget_before, self.directory, chunk.offset)
+            await self._forget_gap(chunk.offset, service)
         self._publish(service, chunk.data, end=False)
         hits = await service.on_disk(self.scanner.feed, chunk.data, chunk.offset)
         self._match(service, hits)
@@ -195,15 +243,31 @@ class StreamFollower:
 
     async def _keep(self, chunk: Chunk, service: Service) -> Extent:
         try:
-            return await service.on_disk(
-                logs.write,
-                self.directory,
+            written = await service.on_disk(
+                service.settings.storage.logs.write,
+                self.path,
                 offset=chunk.offset,
                 data=chunk.data,
                 cap_bytes=service.settings.log_cap_bytes,
             )
         except OSError as error:
-            raise NotKeptError(f"{self.rank.run_id}: {error.strerror or error}") from error
+            self._fail(error)
+        self._pause = 0.0
+        return written
+
+    async def _forget_gap(self, offset: int, service: Service) -> None:
+        """Delete the segments before a gap; readers skip what remains by the row's offset."""
+        try:
+            await service.on_disk(service.settings.storage.logs.forget_before, self.path, offset)
+        except OSError as error:
+            log.info("%s: bytes before a gap are still stored: %s", self.rank.run_id, error)
+
+    async def seal(self, service: Service) -> None:
+        """Compact the complete log in the storage."""
+        try:
+            await service.on_disk(service.settings.storage.logs.seal, self.path)
+        except OSError as error:
+            log.info("%s: the log was not compacted: %s", self.rank.run_id, error)
 
     async def _fetch_reports(self, transport: Transport) -> None:
         chunk: Chunk = await transport.read(
@@ -252,6 +316,7 @@ class Fetching:
         self._locks: dict[str, asyncio.Lock] = {}
         self._turn: asyncio.Queue[str] = asyncio.Queue()
         self._queued: set[str] = set()
+        self._paused: set[str] = set()
         self._finishing = asyncio.Semaphore(MOST_FINISHING)
 
     async def follow(
@@ -289,9 +354,9 @@ class Fetching:
                 except RefusedError:
                     more = False  # removed meanwhile
                 except NotKeptError as error:
-                    # A full disk here is not a fault of the node. Retried with the next event
-                    # of the run, or at the next reconciliation.
+                    # A full disk or a store that does not respond is not a fault of the node.
                     log.warning("a log could not be fetched yet: %s", error)
+                    self._queue_later(run_id, follower.pause)
                     more = False
             if more:
                 self._queue(run_id)
@@ -303,26 +368,39 @@ class Fetching:
             follower.sum_up(self._service, now=now)
 
     async def finish(self, rank: MemberRef, status: RunStatus) -> None:
-        """Fetch the remaining output of an ended run, and remove the run from the node."""
+        """Fetch the remaining output of an ended run, and remove the run from the node.
+
+        While the output cannot be stored, the run remains on its node.
+        """
+        while not await self._finish(rank, status):
+            await asyncio.sleep(FINISH_PAUSE)
+
+    async def _finish(self, rank: MemberRef, status: RunStatus) -> bool:
+        """Try to finish a run; returns whether nothing is left to retry here."""
         async with self._finishing:
             if status.log_end or status.reports_end or rank.run_id in self._followers:
                 follower = await self.follow(rank)
                 follower.grew(log_end=status.log_end, reports_end=status.reports_end)
                 try:
                     await self._drain(follower)
-                except (NotKeptError, RefusedError) as error:
+                except NotKeptError as error:
                     log.warning("a run could not be removed from its node yet: %s", error)
-                    return  # the next comparison retries
+                    return False
+                except RefusedError as error:
+                    log.warning("a run could not be removed from its node yet: %s", error)
+                    return True  # the next comparison retries
                 kept = follower.kept
+                await follower.seal(self._service)
             else:
                 kept = None
             try:
                 await self._transport.remove(rank.run_id)
             except RefusedError:
-                return  # the run has not ended after all; the next comparison handles it
+                return True  # the run has not ended after all; the next comparison handles it
         self._followers.pop(rank.run_id, None)
         self._locks.pop(rank.run_id, None)
         self.forget(rank, first=kept.first if kept else 0, end=kept.end if kept else 0)
+        return True
 
     def forget(self, rank: MemberRef, *, first: int, end: int) -> None:
         """Report that the node has no data of a run any more."""
@@ -339,6 +417,16 @@ class Fetching:
                 # The directory is gone; nothing more can be fetched.
             follower.close(self._service)
             follower.sum_up(self._service, now=estimated_now().timestamp(), last=True)
+
+    def _queue_later(self, run_id: str, seconds: float) -> None:
+        if run_id in self._paused:
+            return
+        self._paused.add(run_id)
+        asyncio.get_running_loop().call_later(seconds, self._queue_again, run_id)
+
+    def _queue_again(self, run_id: str) -> None:
+        self._paused.discard(run_id)
+        self._queue(run_id)
 
     def _queue(self, run_id: str) -> None:
         if run_id not in self._queued:

@@ -34,6 +34,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 DISK_THREADS: Final = 2
+OBJECT_STORE_THREADS: Final = 16
+"""More than for a disk: a request takes milliseconds, and seconds when the store is slow."""
 MOST_UNSENT: Final = 512
 FROZEN_SECONDS: Final = 2.0
 """Delay of a pause above which the process counts as suspended."""
@@ -89,7 +91,8 @@ class NodeService:
         self._carried: frozenset[int] = frozenset()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._desk = ReportWriter(owner=self.owner, settings=settings, lost=self._drop)
-        self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
+        threads = OBJECT_STORE_THREADS if settings.storage.is_shared else DISK_THREADS
+        self._disk = ThreadPoolExecutor(threads, thread_name_prefix="disk")
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="signals")
         self._unsent = 0
         self._releasing: asyncio.Task[None] | None = None

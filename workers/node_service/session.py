@@ -18,7 +18,7 @@ from workers.node_service.directives import DirectiveRunner, begin
 from workers.node_service.follower import FETCHERS, Fetching
 from workers.node_service.ports import NodeAddress, Service
 from workers.node_service.rekeying import KeyReplacement
-from workers.services import logs, reconcile, telemetry
+from workers.services import reconcile, telemetry
 from workers.services.dispatch import Directive, MemberRef
 from workers.services.logs import path_of
 from workers.services.node_reports import (
@@ -286,8 +286,12 @@ class NodeSession:
                 Lost(node_id=rank.node_id, member_id=rank.member_id, message=message)
             )
             return
-        directory = self._service.settings.logs_dir / path_of(rank)
-        kept = await self._service.on_disk(logs.extent, directory, first=known.log_first)
+        stored = self._service.settings.storage.logs
+        try:
+            kept = await self._service.on_disk(stored.extent, path_of(rank), first=known.log_first)
+        except OSError as error:
+            log.warning("%s: compared again later: %s", rank.run_id, error)
+            return
         self._fetching.forget(rank, first=kept.first, end=kept.end)
 
     # -- fencing -----------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from scheduling.core.jobspec import (
 )
 from scheduling.core.storages import StorageRule
 from scheduling.jobs.models import Job
+from scheduling.jobs.services.archives import archive_name
 from scheduling.runs.models import Member
 from scheduling.secrets import unseal
 from tessera import protocol
@@ -269,7 +270,7 @@ class Preparations:
         source = gang.spec.source
         if not isinstance(source, ArchiveSource):
             return None
-        return self._settings.archive(source.digest)
+        return self._settings.storage.local_path(archive_name(source.digest))
 
     def _gpus_of(self, member: Member) -> tuple[str, ...]:
         """Return the names of the member's GPUs for its engine, or for CUDA of a plain process."""

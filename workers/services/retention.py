@@ -1,16 +1,15 @@
 """Retention of logs, goodput and telemetry after the end of a job."""
 
-import shutil
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, Final
 
 from django.db.models import QuerySet
 
 from scheduling.jobs.models import Job
+from scheduling.storage.base import FileStorage
 from workers.models import GoodputSample, LogStream, MetricSeries
-from workers.services import heartbeats, logs, telemetry
+from workers.services import heartbeats, telemetry
 
 BATCH: Final = 500
 DEAD_AFTER: Final = timedelta(days=1)
@@ -40,25 +39,25 @@ class Forgotten:
     telemetry: int = 0
 
 
-def prune(*, retention: WorkerRetention, logs_dir: Path, now: datetime) -> Forgotten:
+def prune(*, retention: WorkerRetention, storage: FileStorage, now: datetime) -> Forgotten:
     """Delete data older than ``retention``; data of live jobs remains.
 
     Args:
         retention: the limits.
-        logs_dir: directory of the logs.
+        storage: has the logs.
         now: current time.
     """
     heartbeats.forget_processes(now=now, after=DEAD_AFTER)
     return Forgotten(
-        logs=_prune_logs(retention.logs, logs_dir, now),
-        folders=_prune_folders(logs_dir),
+        logs=_prune_logs(retention.logs, storage, now),
+        folders=_prune_folders(storage),
         goodput=_prune_jobs_rows(GoodputSample, retention.goodput, now),
         metrics=_prune_jobs_rows(MetricSeries, retention.goodput, now),
         telemetry=telemetry.prune(now=now),
     )
 
 
-def _prune_logs(age: timedelta | None, logs_dir: Path, now: datetime) -> int:
+def _prune_logs(age: timedelta | None, storage: FileStorage, now: datetime) -> int:
     if age is None:
         return 0
     old = LogStream.objects.filter(job__finished_at__lt=now - age, pruned_at=None)
@@ -66,23 +65,21 @@ def _prune_logs(age: timedelta | None, logs_dir: Path, now: datetime) -> int:
     # Files first: a crash in between leaves a row that is pruned again, never a file without one.
     while streams := list(old.order_by("id")[:BATCH]):
         for stream in streams:
-            logs.delete(logs_dir / stream.path)
+            storage.logs.delete(stream.path)
         ids = [stream.pk for stream in streams]
         count += LogStream.objects.filter(pk__in=ids).update(pruned_at=now)
     return count
 
 
-def _prune_folders(logs_dir: Path) -> int:
+def _prune_folders(storage: FileStorage) -> int:
     """Delete the folders of jobs without a row."""
-    if not logs_dir.is_dir():
-        return 0
-    numbers = {int(path.name) for path in logs_dir.iterdir() if path.name.isdigit()}
+    numbers = storage.logs.job_ids()
     count = 0
     for first in range(0, len(numbers), BATCH):
         some = sorted(numbers)[first : first + BATCH]
         there = set(Job.objects.unscoped().filter(pk__in=some).values_list("pk", flat=True))
         for number in set(some) - there:
-            shutil.rmtree(logs_dir / str(number), ignore_errors=True)
+            storage.logs.delete_job(number)
             count += 1
     return count
 

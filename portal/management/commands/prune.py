@@ -2,7 +2,6 @@
 
 from argparse import ArgumentParser
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -10,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from portal.tasks import age, node_retention, retention
 from scheduling.maintenance.retention import Retention, prune
+from scheduling.storage.opening import open_storage
 from tenants.audit import Actor
 from tenants.clock import database_now
 from workers.conf import worker_settings
@@ -66,14 +66,14 @@ class Command(BaseCommand):
         # Logs first: deleting the jobs deletes the rows with the paths of their logs.
         of_nodes = workers_retention.prune(
             retention=WorkerRetention(**{name: ages[name] for name in AGES_OF_NODES}),
-            logs_dir=worker_settings().logs_dir,
+            storage=worker_settings().storage,
             now=now,
         )
         pruned = prune(
             retention=Retention(
                 round_bytes=options["round_bytes"], **{name: ages[name] for name in AGES}
             ),
-            data_dir=Path(settings.TESSERA.data_dir),
+            storage=open_storage(settings.TESSERA.storage),
             now=now,
             actor=Actor.system("manage.py prune"),
         )

@@ -121,6 +121,16 @@ LOOKUPS: Final[Mapping[str, Template]] = {
     "wanted-together": fixed("%(members)s"),
     "no-healthy-device": fixed("no healthy device"),
     "no-healthy-device-because": fixed("no healthy device: %(noticed)s"),
+    "log-temporarily-unreadable": fixed("The log is temporarily not readable"),
+    "file-storage-not-responding": fixed("The object store does not respond."),
+    "log-remains-on-node": fixed("Nothing is lost: the node keeps new output. Try again in 5 s."),
+    "log-part-not-in-storage": fixed("The storage has %(held)s of %(end)s bytes of the log."),
+    "repeat-storage-migration": fixed(
+        "If the storage was changed, an admin runs manage.py migrate_storage again."
+    ),
+    "stored-round-not-readable": fixed("The stored round is temporarily not readable."),
+    "upload-not-stored": fixed("The object store does not respond, so the file was not stored."),
+    "upload-again-later": fixed("Upload it again in some minutes."),
     "log-part-held": fixed("This host has %(held)s of %(end)s bytes of the log; %(where)s."),
     "log-missing-on": fixed("it is missing on %(host)s"),
     "log-on-host": fixed("it is on %(host)s"),

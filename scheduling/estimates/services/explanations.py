@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from scheduling.clusters.models import Device, VcLimit, VirtualCluster
@@ -26,6 +25,7 @@ from scheduling.jobs.models import Job
 from scheduling.rounds.models import Round
 from scheduling.rounds.services.evidence import read_round
 from scheduling.rounds.snapshot import RoundConfig
+from scheduling.storage.base import FileStorage
 from tenants.errors import NotFoundError
 from tessera.messages import plain
 from tessera.reasons import ReasonCode
@@ -47,12 +47,14 @@ class CheckedCertificate:
     file: str
 
 
-def checked_reason(*, job: Job, data_dir: Path, number: int | None = None) -> CheckedCertificate:
+def checked_reason(
+    *, job: Job, storage: FileStorage, number: int | None = None
+) -> CheckedCertificate:
     """Return the certificate of a job's reason, checked against its stored round.
 
     Args:
         job: the job; the caller has checked the rights.
-        data_dir: directory of stored rounds.
+        storage: has the files of rounds.
         number: number of the round; None selects the newest one in which the job waited.
 
     Raises:
@@ -62,7 +64,7 @@ def checked_reason(*, job: Job, data_dir: Path, number: int | None = None) -> Ch
     if number is not None:
         rounds = rounds.filter(number=number)
     for stored in rounds.order_by("-number")[:LOOKED_AT]:
-        snapshot, result = _read(data_dir, stored)
+        snapshot, result = _read(storage, stored)
         if snapshot is None or result is None:
             continue
         try:
@@ -75,9 +77,11 @@ def checked_reason(*, job: Job, data_dir: Path, number: int | None = None) -> Ch
     raise NotFoundError(sentence("no-stored-wait"), field="id", value=job.pk)
 
 
-def _read(data_dir: Path, stored: Round) -> tuple[ClusterSnapshot | None, RoundResult | None]:
+def _read(
+    storage: FileStorage, stored: Round
+) -> tuple[ClusterSnapshot | None, RoundResult | None]:
     try:
-        return read_stored(read_round(data_dir=data_dir, stored=stored))
+        return read_stored(read_round(storage=storage, stored=stored))
     except (FileNotFoundError, ValueError, UnreadableRoundError):
         return None, None
 

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
-from pathlib import Path
 from threading import Lock
 from typing import Final
 
@@ -36,6 +35,7 @@ from scheduling.rounds.models import Round
 from scheduling.rounds.services.evidence import read_round
 from scheduling.rounds.snapshot import RoundConfig
 from scheduling.runs.models import Lease
+from scheduling.storage.base import FileStorage
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
@@ -99,7 +99,7 @@ class SharesView:
 
 
 def shares_view(
-    viewer: Viewer, span: str, *, config: RoundConfig, data_dir: Path, now: datetime
+    viewer: Viewer, span: str, *, config: RoundConfig, storage: FileStorage, now: datetime
 ) -> SharesView:
     """Return the explained shares of the virtual clusters whose jobs the viewer may see.
 
@@ -107,7 +107,7 @@ def shares_view(
         viewer: the reader.
         span: ``now``, or a key of ``SPANS``.
         config: the settings of rounds.
-        data_dir: folder of the stored rounds.
+        storage: has the files of rounds.
         now: the current time.
 
     Raises:
@@ -121,7 +121,7 @@ def shares_view(
         since = until = now
         expected = 1
     else:
-        since, until, moments = _sampled(SPANS[span], data_dir=data_dir, now=now)
+        since, until, moments = _sampled(SPANS[span], storage=storage, now=now)
         expected = SAMPLES
     found = SharesView(
         span=span, since=since, until=until, samples=len(moments), expected=expected
@@ -182,7 +182,7 @@ def sum_checks(moment: ShareMoment, tenants: Collection[int]) -> tuple[SumCheck,
 
 
 def _sampled(
-    span: timedelta, *, data_dir: Path, now: datetime
+    span: timedelta, *, storage: FileStorage, now: datetime
 ) -> tuple[datetime, datetime, list[ShareMoment]]:
     """Explain the shares at even times of a span, until the time limit of a request."""
     step = span.total_seconds() / SAMPLES
@@ -193,7 +193,7 @@ def _sampled(
     for at in _spread(times):
         if time.monotonic() > deadline:
             break
-        moment = _CACHE.at(data_dir, at)
+        moment = _CACHE.at(storage, at)
         if moment is not None:
             found[at] = moment
     ordered = [found[at] for at in sorted(found)]
@@ -212,24 +212,24 @@ class _Cache:
     """Explained shares of past times; the past does not change."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[Path, float], ShareMoment] = OrderedDict()
+        self._known: OrderedDict[tuple[FileStorage, float], ShareMoment] = OrderedDict()
         self._spec: ClusterSpec | None = None
         self._lock = Lock()
 
-    def at(self, data_dir: Path, at: float) -> ShareMoment | None:
+    def at(self, storage: FileStorage, at: float) -> ShareMoment | None:
         """Return the shares at a time, or None if no round before it is stored."""
         with self._lock:
-            known = self._known.get((data_dir, at))
+            known = self._known.get((storage, at))
         if known is None:
-            known = self._read(data_dir, at)
+            known = self._read(storage, at)
             if known is not None:
                 with self._lock:
-                    self._known[data_dir, at] = known
+                    self._known[storage, at] = known
                     if len(self._known) > _CACHED:
                         self._known.popitem(last=False)
         return known
 
-    def _read(self, data_dir: Path, at: float) -> ShareMoment | None:
+    def _read(self, storage: FileStorage, at: float) -> ShareMoment | None:
         when = datetime.fromtimestamp(at, tz=UTC)
         stored = (
             Round.objects.exclude(snapshot_path="")
@@ -240,7 +240,7 @@ class _Cache:
         if stored is None:
             return None
         try:
-            snapshot, result = read_stored(read_round(data_dir=data_dir, stored=stored))
+            snapshot, result = read_stored(read_round(storage=storage, stored=stored))
         except (FileNotFoundError, UnreadableRoundError, ValueError):
             return None  # pruned meanwhile, or damaged: other rounds are still valid
         # One object for equal cells: their topology is built once for it.

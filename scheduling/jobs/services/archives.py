@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import shutil
 import stat
 import tarfile
 import tempfile
@@ -11,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -21,11 +20,15 @@ from django.db.models import Q, Sum
 from scheduling.core.lifecycle import TERMINAL
 from scheduling.core.messages import sentence
 from scheduling.jobs.models import Job, SourceArchive
+from scheduling.storage.base import FileStorage, StorageUnavailableError
+from scheduling.storage.errors import StorageAwayError
 from tenants.audit import record
 from tenants.errors import DomainError, FieldError, InvalidError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
+ARCHIVES_DIR: Final = "archives"
+UPLOAD_PREFIX: Final = ".upload-"
 MOST_BYTES: Final = 512 << 20
 MOST_TENANT_BYTES: Final = 20 << 30
 MOST_UNPACKED_BYTES: Final = 32 << 30
@@ -67,7 +70,7 @@ def store_archive(
     tenant_id: int,
     name: str,
     content: Iterable[bytes],
-    archives_dir: Path,
+    storage: FileStorage,
     now: datetime,
     most_bytes: int = MOST_BYTES,
     tenant_bytes: int = MOST_TENANT_BYTES,
@@ -79,7 +82,7 @@ def store_archive(
         tenant_id: the tenant whose jobs may use the archive.
         name: display name of the file.
         content: the bytes in pieces.
-        archives_dir: directory of archives, each named by its SHA-256.
+        storage: stores archives under their SHA-256.
         now: time to store.
         most_bytes: maximum size of one upload.
         tenant_bytes: maximum size of all archives of a tenant.
@@ -91,16 +94,18 @@ def store_archive(
         ForbiddenError: the viewer may not submit jobs to the tenant.
         TooLargeError: the upload exceeds ``most_bytes``.
         ArchivesFullError: the archives of the tenant would exceed ``tenant_bytes``.
+        StorageAwayError: the object store does not respond.
         InvalidError: the file is not a tar.gz or zip archive, or a member would leave the
             directory.
     """
     viewer.require(Permission.SUBMIT_JOBS, tenant_id, what="the tenant's archives")
     InvalidError.raise_if(_name_faults(name))
-    archives_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _received(content, archives_dir, most_bytes) as (path, digest, size):
+    folder = storage.local_path(ARCHIVES_DIR)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _received(content, folder, most_bytes) as (path, digest, size):
         check_archive(path)
         _check_room(tenant_id, digest, size, tenant_bytes)
-        _keep(path, archives_dir / digest)
+        _keep(storage, path, digest)
     assert viewer.user_id is not None  # noqa: S101 the system submits nothing
     with transaction.atomic():
         row, is_new = SourceArchive.objects.unscoped().get_or_create(
@@ -112,6 +117,11 @@ def store_archive(
             after = {"name": name, "sha256": digest, "size": size}
             record(actor=viewer, action="archive.add", obj=row, after=after, tenant=tenant_id)
     return row, is_new
+
+
+def archive_name(digest: str) -> str:
+    """Return the name of an archive in the storage."""
+    return f"{ARCHIVES_DIR}/{digest}"
 
 
 def _check_room(tenant_id: int, digest: str, size: int, tenant_bytes: int) -> None:
@@ -209,7 +219,7 @@ def _received(
 ) -> Iterator[tuple[Path, str, int]]:
     """Yield path, SHA-256 and size of the upload in a temporary file."""
     digest, size = hashlib.sha256(), 0
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".upload-") as received:
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=UPLOAD_PREFIX) as received:
         for piece in content:
             size += len(piece)
             if size > most_bytes:
@@ -225,17 +235,16 @@ def _received(
         yield Path(received.name), digest.hexdigest(), size
 
 
-def _keep(received: Path, path: Path) -> None:
-    """Move the file to the name of its hash; concurrent uploads of the same bytes are harmless."""
-    if path.exists():
-        os.utime(path)
-        return
-    copy = received.with_name(f"{received.name}.checked")
+def _keep(storage: FileStorage, received: Path, digest: str) -> None:
+    """Store the file under its hash; concurrent uploads of the same bytes are harmless."""
+    name = archive_name(digest)
     try:
-        os.link(received, copy)
-    except OSError:
-        shutil.copyfile(received, copy)
-    copy.replace(path)
+        if storage.stat(name) is not None:
+            storage.touch(name)
+        else:
+            storage.put_file(name, received)
+    except StorageUnavailableError as error:
+        raise StorageAwayError.of_upload() from error
 
 
 def _name_faults(name: str) -> list[FieldError]:
@@ -259,18 +268,17 @@ def _refused(message: str) -> InvalidError:
     )
 
 
-ARCHIVES_DIR: Final = "archives"
 SETTLED: Final = timedelta(hours=1)
 
 
-def prune_archives(*, archives_dir: Path, older_than: datetime, now: datetime) -> int:
+def prune_archives(*, storage: FileStorage, older_than: datetime, now: datetime) -> int:
     """Delete archives last used (by an upload or a job) before ``older_than``.
 
     A job uses its archive until it ends. A file is deleted with the last row that refers to it, or
     if it remained after an interrupted upload.
 
     Args:
-        archives_dir: directory of archives, each named by its SHA-256.
+        storage: has the archives.
         older_than: limit of the last use.
         now: the current time; files younger than an hour may belong to an upload and stay.
 
@@ -283,12 +291,11 @@ def prune_archives(*, archives_dir: Path, older_than: datetime, now: datetime) -
         for pk, tenant, digest in SourceArchive.objects.unscoped()
         .filter(created_at__lt=older_than)
         .values_list("pk", "tenant_id", "sha256")
-        if (tenant, digest) not in used
-        and _touched(archives_dir / digest) < older_than.timestamp()
+        if (tenant, digest) not in used and _touched(storage, digest) < older_than
     ]
     with transaction.atomic():
         SourceArchive.objects.unscoped().filter(pk__in=old).delete()
-    _sweep(archives_dir, (now - SETTLED).timestamp())
+    _sweep(storage, now - SETTLED)
     return len(old)
 
 
@@ -300,19 +307,23 @@ def _used(since: datetime) -> set[tuple[int, str]]:
     return set(jobs.values_list("tenant_id", "spec__source__archive"))
 
 
-def _sweep(archives_dir: Path, before: float) -> None:
+def _sweep(storage: FileStorage, before: datetime) -> None:
     """Delete files without a row, except uploads in progress."""
-    if not archives_dir.is_dir():
-        return
     named = set(SourceArchive.objects.unscoped().values_list("sha256", flat=True))
-    for path in archives_dir.iterdir():
-        if path.name not in named and path.is_file() and _touched(path) < before:
+    found = storage.files(ARCHIVES_DIR)
+    storage.delete(
+        [
+            one.name
+            for one in found
+            if one.name.rpartition("/")[2] not in named and one.modified_at < before
+        ]
+    )
+    for path in storage.local_path(ARCHIVES_DIR).glob(f"{UPLOAD_PREFIX}*"):
+        if datetime.fromtimestamp(path.stat().st_mtime, UTC) < before:
             path.unlink(missing_ok=True)
 
 
-def _touched(path: Path) -> float:
-    """Return the time of the last upload of a file in seconds since 1970; 0 without a file."""
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
+def _touched(storage: FileStorage, digest: str) -> datetime:
+    """Return the time of the last upload of a file; the earliest time without a file."""
+    found = storage.stat(archive_name(digest))
+    return found.modified_at if found is not None else datetime.min.replace(tzinfo=UTC)

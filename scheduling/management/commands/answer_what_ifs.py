@@ -4,12 +4,12 @@ import os
 import signal
 import threading
 from argparse import ArgumentParser
-from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
+from scheduling.storage.opening import open_storage
 from scheduling.what_if.services.promises import audit_missing_days
 from scheduling.what_if.services.what_if import answer_what_if, next_what_if
 from tenants.clock import database_now
@@ -37,12 +37,12 @@ class Command(BaseCommand):
             os.nice(NICENESS)
             signal.signal(signal.SIGTERM, _end)
             threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
-        answered, data_dir = 0, Path(settings.TESSERA.data_dir)
+        answered, storage = 0, open_storage(settings.TESSERA.storage)
         while (pk := next_what_if(now=database_now())) is not None:
-            if not answer_what_if(pk=pk, data_dir=data_dir, now=database_now()):
+            if not answer_what_if(pk=pk, storage=storage, now=database_now()):
                 break
             answered += 1
-        audits = audit_missing_days(data_dir=data_dir, now=database_now())
+        audits = audit_missing_days(storage=storage, now=database_now())
         self.stdout.write(f"{answered} answered, {audits} audits")
 
 

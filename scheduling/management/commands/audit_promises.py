@@ -17,6 +17,7 @@ from scheduling.common.canonical_json import canonical_json
 from scheduling.core.promises.audit import audit
 from scheduling.core.promises.export import PromiseExport, read_export
 from scheduling.management.from_rounds import read_moment, virtual_cluster_named
+from scheduling.storage.opening import open_storage
 from scheduling.what_if.services.promises import promise_export
 from tenants.clock import database_now
 from tenants.errors import DomainError
@@ -103,6 +104,6 @@ def _from_database(options: Mapping[str, Any]) -> PromiseExport:
         vc=virtual_cluster_named(options["vc"]),
         since=read_moment("--since", options["since"]) or until - timedelta(days=1),
         until=until,
-        data_dir=Path(settings.TESSERA.data_dir),
+        storage=open_storage(settings.TESSERA.storage),
         now=now,
     )

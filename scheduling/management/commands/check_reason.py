@@ -2,7 +2,6 @@
 
 import json
 from argparse import ArgumentParser
-from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -10,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from scheduling.estimates.services.explanations import checked_reason
 from scheduling.jobs.models import Job
+from scheduling.storage.opening import open_storage
 from tenants.errors import NotFoundError
 
 
@@ -32,7 +32,7 @@ class Command(BaseCommand):
         try:
             found = checked_reason(
                 job=job,
-                data_dir=Path(settings.TESSERA.data_dir),
+                storage=open_storage(settings.TESSERA.storage),
                 number=number if isinstance(number, int) else None,
             )
         except NotFoundError as error:

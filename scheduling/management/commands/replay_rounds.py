@@ -1,13 +1,13 @@
 """Command ``manage.py replay_rounds``: decide stored rounds again, and report differences."""
 
 from argparse import ArgumentParser
-from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from scheduling.rounds.services.replaying import replay_stored_rounds
+from scheduling.storage.opening import open_storage
 
 
 class Command(BaseCommand):
@@ -27,9 +27,9 @@ class Command(BaseCommand):
             CommandError: a round of this decision version differs or is not readable.
         """
         total = differing = older = bad = 0
-        data_dir = Path(settings.TESSERA.data_dir)
+        storage = open_storage(settings.TESSERA.storage)
         for found in replay_stored_rounds(
-            data_dir=data_dir, first=options["first"], last=options["last"]
+            storage=storage, first=options["first"], last=options["last"]
         ):
             total += 1
             older += not found.is_same_version

@@ -1,11 +1,9 @@
 """Stored rounds: snapshot and decision of each round with changes, for replays and checks."""
 
 import hashlib
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -17,10 +15,14 @@ from scheduling.core.round.decide import DECISION_VERSION
 from scheduling.core.values import ClusterSnapshot, RoundResult
 from scheduling.rounds.models import Round
 from scheduling.rounds.snapshot import Reading
+from scheduling.storage.base import FileStorage, StorageUnavailableError
+from scheduling.storage.errors import StorageAwayError
 
 ROUNDS_DIR: Final = "rounds"
 PER_FOLDER: Final = 1000
 FORMAT: Final = 1
+HASH_DIGITS: Final = 12
+NUMBER_DIGITS: Final = 9
 OMITTED_IF_EMPTY: Final = frozenset(
     {
         "grids",
@@ -95,66 +97,73 @@ def _in_order(spelled: Mapping[str, Any]) -> orjson.Fragment:
 
 
 def store_round(
-    *, data_dir: Path, number: int, reading: Reading, result: RoundResult
+    *, storage: FileStorage, number: int, reading: Reading, result: RoundResult
 ) -> tuple[str, str, int]:
-    """Write a round's snapshot and decision; the file appears only when it is complete.
+    """Store a round's snapshot and decision; the file appears only when it is complete.
+
+    Its name contains its hash, since two hosts may decide rounds of the same number: only one of
+    them commits, and the file of the other one must not replace it.
 
     Returns:
-        Path relative to ``data_dir``, SHA-256 of the canonical JSON, and file size in bytes.
+        Name of the file, SHA-256 of the canonical JSON, and file size in bytes.
     """
     document = spelled_round(reading.snapshot, result)
-    folder = Path(ROUNDS_DIR) / f"{number // PER_FOLDER:06d}"
-    (data_dir / folder).mkdir(parents=True, exist_ok=True)
-    path = folder / f"{number:09d}.json.zst"
+    digest = hashlib.sha256(document).hexdigest()
+    folder = f"{ROUNDS_DIR}/{number // PER_FOLDER:06d}"
+    name = f"{folder}/{number:0{NUMBER_DIGITS}d}-{digest[:HASH_DIGITS]}.json.zst"
     packed = zstandard.ZstdCompressor(level=3).compress(document)
-    temporary = data_dir / folder / f".{number:09d}.{os.getpid()}"
-    temporary.write_bytes(packed)
-    temporary.replace(data_dir / path)
-    return str(path), hashlib.sha256(document).hexdigest(), len(packed)
+    storage.put(name, packed)
+    return name, digest, len(packed)
 
 
-def store_shadows(*, data_dir: Path, stored: Round, answers: object) -> int:
+def store_shadows(*, storage: FileStorage, stored: Round, answers: object) -> int:
     """Store the decisions of a round's shadow policies next to its file, and count their bytes.
 
     Returns:
         The size of the file in bytes.
     """
-    path = _shadow_path(stored)
     packed = zstandard.ZstdCompressor(level=3).compress(canonical_json(answers))
-    temporary = data_dir / path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(packed)
-    temporary.replace(data_dir / path)
+    storage.put(_shadow_name(stored), packed)
     Round.objects.filter(pk=stored.pk).update(snapshot_bytes=F("snapshot_bytes") + len(packed))
     return len(packed)
 
 
-def read_shadows(*, data_dir: Path, stored: Round) -> list[dict[str, Any]]:
+def read_shadows(*, storage: FileStorage, stored: Round) -> list[dict[str, Any]]:
     """Return the decisions of a round's shadow policies; empty if their file was pruned."""
     if not stored.snapshot_path:
         return []
     try:
-        packed = (data_dir / _shadow_path(stored)).read_bytes()
+        packed = _get(storage, _shadow_name(stored))
     except FileNotFoundError:
         return []
     loaded: list[dict[str, Any]] = orjson.loads(zstandard.ZstdDecompressor().decompress(packed))
     return loaded
 
 
-def _shadow_path(stored: Round) -> Path:
-    path = Path(stored.snapshot_path)
-    return path.with_name(path.name.replace(".json.", ".shadows.json.", 1))
+def _get(storage: FileStorage, name: str) -> bytes:
+    try:
+        return storage.get(name)
+    except StorageUnavailableError as error:
+        raise StorageAwayError.of_round() from error
 
 
-def read_round(*, data_dir: Path, stored: Round) -> dict[str, Any]:
+def _shadow_name(stored: Round) -> str:
+    folder, _, name = stored.snapshot_path.rpartition("/")
+    shadows = name.replace(".json.", ".shadows.json.", 1)
+    return f"{folder}/{shadows}" if folder else shadows
+
+
+def read_round(*, storage: FileStorage, stored: Round) -> dict[str, Any]:
     """Return the document of a stored round, checked against the hash in its row.
 
     Raises:
         FileNotFoundError: the round changed nothing, or its file has been pruned.
+        StorageAwayError: the object store does not respond.
         ValueError: the file is damaged, or its hash differs.
     """
     if not stored.snapshot_path:
         raise FileNotFoundError(f"round {stored.number} made no changes and stored no snapshot")
-    packed = (data_dir / stored.snapshot_path).read_bytes()
+    packed = _get(storage, stored.snapshot_path)
     try:
         document = zstandard.ZstdDecompressor().decompress(packed)
     except zstandard.ZstdError as error:
@@ -165,7 +174,7 @@ def read_round(*, data_dir: Path, stored: Round) -> dict[str, Any]:
     return loaded
 
 
-def prune_rounds(*, data_dir: Path, older_than: datetime, keep_bytes: int) -> int:
+def prune_rounds(*, storage: FileStorage, older_than: datetime, keep_bytes: int) -> int:
     """Delete files of old rounds, then the oldest files beyond ``keep_bytes``.
 
     Rows of deleted files get an empty path.
@@ -175,12 +184,26 @@ def prune_rounds(*, data_dir: Path, older_than: datetime, keep_bytes: int) -> in
     """
     kept = 0
     doomed: list[Round] = []
+    needed: set[str] = set()
     for stored in Round.objects.exclude(snapshot_path="").order_by("-number"):
         kept += stored.snapshot_bytes
         if stored.started_at < older_than or kept > keep_bytes:
             doomed.append(stored)
-    for stored in doomed:
-        (data_dir / stored.snapshot_path).unlink(missing_ok=True)
-        (data_dir / _shadow_path(stored)).unlink(missing_ok=True)
+        else:
+            needed |= {stored.snapshot_path, _shadow_name(stored)}
+    storage.delete(_names(storage, doomed, needed))
     Round.objects.filter(pk__in=[stored.pk for stored in doomed]).update(snapshot_path="")
     return len(doomed)
+
+
+def _names(storage: FileStorage, doomed: Sequence[Round], needed: Set[str]) -> set[str]:
+    """Return the files of old rounds, including those of schedulers that lost a round."""
+    names = {name for stored in doomed for name in (stored.snapshot_path, _shadow_name(stored))}
+    newest = max((stored.number for stored in doomed), default=0)
+    folders = {stored.snapshot_path.rpartition("/")[0] for stored in doomed} - {""}
+    for folder in folders:
+        for found in storage.files(folder):
+            number = found.name.rpartition("/")[2][:NUMBER_DIGITS]
+            if number.isdecimal() and int(number) <= newest:
+                names.add(found.name)
+    return names - needed

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import orjson
@@ -13,6 +12,7 @@ from scheduling.core.round.replaying import differing_fields, replay_round
 from scheduling.core.round.stored import UnreadableRoundError, read_stored
 from scheduling.rounds.models import Round
 from scheduling.rounds.services.evidence import read_round, stored_fields
+from scheduling.storage.base import FileStorage
 
 _FIRST_VERSION: Final = 1
 """Decision version of records without a version."""
@@ -40,12 +40,12 @@ class RoundReplay:
 
 
 def replay_stored_rounds(
-    *, data_dir: Path, first: int = 1, last: int | None = None
+    *, storage: FileStorage, first: int = 1, last: int | None = None
 ) -> Iterator[RoundReplay]:
     """Replay stored rounds in the order of numbers.
 
     Args:
-        data_dir: has the files of rounds.
+        storage: has the files of rounds.
         first: smallest number of a round.
         last: largest number; None for no limit.
     """
@@ -53,12 +53,12 @@ def replay_stored_rounds(
     if last is not None:
         rows = rows.filter(number__lte=last)
     for row in rows.iterator():
-        yield _replay(row, data_dir)
+        yield _replay(row, storage)
 
 
-def _replay(row: Round, data_dir: Path) -> RoundReplay:
+def _replay(row: Round, storage: FileStorage) -> RoundReplay:
     try:
-        document = read_round(data_dir=data_dir, stored=row)
+        document = read_round(storage=storage, stored=row)
         snapshot, stored = read_stored(document)
     except (FileNotFoundError, UnreadableRoundError, ValueError) as error:
         return RoundReplay(number=row.number, unreadable=str(error))

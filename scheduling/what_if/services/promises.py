@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
-from pathlib import Path
 from typing import Final
 
 from django.db.models import Q
@@ -29,6 +28,7 @@ from scheduling.core.values import HeldLeaf, QueuedJob
 from scheduling.enums import LeaseKind, PreemptionCause
 from scheduling.jobs.models import JobDependency
 from scheduling.runs.models import Attempt, Lease, Preemption
+from scheduling.storage.base import FileStorage
 from scheduling.what_if.models import PromiseAudit
 from scheduling.what_if.services.recorded_days import RecordedDays, recorded_days
 from tenants.errors import InvalidError
@@ -48,7 +48,7 @@ DAY: Final = timedelta(days=1)
 
 
 def promise_export(
-    *, vc: VirtualCluster, since: datetime, until: datetime, data_dir: Path, now: datetime
+    *, vc: VirtualCluster, since: datetime, until: datetime, storage: FileStorage, now: datetime
 ) -> PromiseExport:
     """Return all facts of an audit from stored rounds, attempts, leases and preemptions.
 
@@ -58,17 +58,17 @@ def promise_export(
         vc: the virtual cluster.
         since: start of the span.
         until: end of the span.
-        data_dir: has the files of stored rounds.
+        storage: has the files of rounds.
         now: the current time.
 
     Raises:
         InvalidError: the span has no stored rounds with this virtual cluster, or too many.
     """
-    days = recorded_days(vc=vc, since=since, until=until, data_dir=data_dir, now=now)
+    days = recorded_days(vc=vc, since=since, until=until, storage=storage, now=now)
     return _Exporting(days, vc, until).export()
 
 
-def audit_missing_days(*, data_dir: Path, now: datetime) -> int:
+def audit_missing_days(*, storage: FileStorage, now: datetime) -> int:
     """Audit the last whole days of each virtual cluster that have no audit, and store the results.
 
     A day without stored rounds gets no audit. A day whose audit exceeds its time limit gets an
@@ -85,18 +85,20 @@ def audit_missing_days(*, data_dir: Path, now: datetime) -> int:
         clusters = VirtualCluster.objects.unscoped().exclude(pk__in=set(known))
         missing = list(clusters.filter(archived_at=None).order_by("pk"))
         if missing:
-            stored += _audit_day(missing, day, data_dir, now)
+            stored += _audit_day(missing, day, storage, now)
     return stored
 
 
-def _audit_day(clusters: list[VirtualCluster], day: date, data_dir: Path, now: datetime) -> int:
+def _audit_day(
+    clusters: list[VirtualCluster], day: date, storage: FileStorage, now: datetime
+) -> int:
     """Audit one day of several virtual clusters; the stored rounds are read once."""
     since = datetime.combine(day, time(), tzinfo=UTC)
     until, days, stored = since + DAY, None, 0
     for vc in clusters:
         try:
             if days is None:
-                days = recorded_days(vc=vc, since=since, until=until, data_dir=data_dir, now=now)
+                days = recorded_days(vc=vc, since=since, until=until, storage=storage, now=now)
             with time_limit(AUDIT_SECONDS)():
                 result = audit(_Exporting(days, vc, until).export()).to_json()
         except InvalidError:

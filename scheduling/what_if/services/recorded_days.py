@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from statistics import median
 from typing import Final
 
@@ -25,6 +24,7 @@ from scheduling.core.values import ClusterSnapshot, HoldingJob, JobFacts, Queued
 from scheduling.jobs.models import Job
 from scheduling.rounds.models import Round
 from scheduling.runs.models import Attempt
+from scheduling.storage.base import FileStorage
 from scheduling.what_if.services.recorded_rounds import RecordedRounds, recorded_rounds
 from tenants.errors import InvalidError
 
@@ -96,7 +96,7 @@ class RecordedDays:
 
 
 def recorded_days(
-    *, vc: VirtualCluster, since: datetime, until: datetime, data_dir: Path, now: datetime
+    *, vc: VirtualCluster, since: datetime, until: datetime, storage: FileStorage, now: datetime
 ) -> RecordedDays:
     """Return the history of the cluster in a period.
 
@@ -104,7 +104,7 @@ def recorded_days(
         vc: the virtual cluster that a what-if changes.
         since: start of the period.
         until: end of the period.
-        data_dir: has the files of stored rounds.
+        storage: has the files of rounds.
         now: the current time.
 
     Raises:
@@ -119,7 +119,7 @@ def recorded_days(
         raise _span_error(
             sentence("more-than-stored-rounds", most=format(MOST_ROUNDS, ",")), since
         )
-    found = recorded_rounds(stored, data_dir)
+    found = recorded_rounds(stored, storage)
     if found is None:
         raise _span_error(sentence("no-stored-round"), since)
     if vc.pk not in _virtual_clusters(found):

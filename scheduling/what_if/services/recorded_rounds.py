@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 
 from scheduling.core.round.stored import UnreadableRoundError, read_stored, read_value
@@ -11,6 +10,7 @@ from scheduling.core.simulation.events import Event
 from scheduling.core.values import ClusterSnapshot, JobFacts, QueuedJob
 from scheduling.rounds.models import Round
 from scheduling.rounds.services.evidence import read_round
+from scheduling.storage.base import FileStorage
 
 _OF_CLUSTER: Final = ("spec", "topology_version", "vcs", "nodes", "bad_devices", "storages")
 _OF_OWNER: Final = (
@@ -38,12 +38,12 @@ class RecordedRounds:
     events: list[Event] = field(default_factory=list)
 
 
-def recorded_rounds(stored: Sequence[Round], data_dir: Path) -> RecordedRounds | None:
+def recorded_rounds(stored: Sequence[Round], storage: FileStorage) -> RecordedRounds | None:
     """Read stored rounds in ascending order; None without a readable round."""
     reader: _Reader | None = None
     for row in stored:
         try:
-            document = read_round(data_dir=data_dir, stored=row)
+            document = read_round(storage=storage, stored=row)
             if reader is None:
                 reader = _Reader(document)
             else:

@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final
 
 from django.db import IntegrityError, transaction
@@ -22,6 +21,7 @@ from scheduling.core.round.stored import read_stored
 from scheduling.core.values import ClusterSnapshot, RoundResult
 from scheduling.rounds.models import Round
 from scheduling.rounds.services.evidence import read_round, store_shadows
+from scheduling.storage.base import FileStorage
 from scheduling.what_if.models import ShadowDecision
 
 POLICY_SECONDS: Final = 30.0
@@ -36,7 +36,7 @@ def shadow_kind(policy: str, args: Mapping[str, Any]) -> str:
 def decide_shadows(
     *,
     number: int,
-    data_dir: Path,
+    storage: FileStorage,
     now: datetime,
     make: MakePolicy = make_policy,
     policy_seconds: float = POLICY_SECONDS,
@@ -45,7 +45,7 @@ def decide_shadows(
 
     Args:
         number: number of the round.
-        data_dir: directory of stored rounds.
+        storage: has the files of rounds.
         now: time to store with the decisions.
         make: builds a policy from its name and parameters.
         policy_seconds: time limit of each policy.
@@ -62,7 +62,7 @@ def decide_shadows(
     stored = Round.objects.filter(number=number).exclude(snapshot_path="").first()
     if stored is None or not watched or stored.shadow_decisions.exists():
         return 0
-    snapshot, result = read_stored(read_round(data_dir=data_dir, stored=stored))
+    snapshot, result = read_stored(read_round(storage=storage, stored=stored))
     deciding = _Deciding(stored, snapshot, result, make, policy_seconds)
     rows, answers = [], []
     for vc in watched:
@@ -72,7 +72,7 @@ def decide_shadows(
     try:
         with transaction.atomic():
             ShadowDecision.objects.bulk_create(rows)
-            store_shadows(data_dir=data_dir, stored=stored, answers=answers)
+            store_shadows(storage=storage, stored=stored, answers=answers)
     except IntegrityError:
         return 0  # another worker stored the decision first, or the round was pruned
     return len(rows)

@@ -19,6 +19,7 @@ from scheduling.clusters.services.shares import policy_faults
 from scheduling.common.time_limits import time_limit
 from scheduling.core.messages import sentence
 from scheduling.core.simulation.planned_nodes import MOST_NODES
+from scheduling.storage.base import FileStorage
 from scheduling.what_if.models import WhatIf, WhatIfKind
 from scheduling.what_if.queries import newest_advice
 from scheduling.what_if.services.advice import ADVICE_SECONDS, advice_steps, advise
@@ -301,7 +302,7 @@ def _being_answered(now: datetime) -> QuerySet[WhatIf]:
     return WhatIf.objects.unscoped().filter(finished_at=None, begun_at__gte=now - DEAD_AFTER)
 
 
-def answer_what_if(*, pk: int, data_dir: Path, now: datetime) -> bool:
+def answer_what_if(*, pk: int, storage: FileStorage, now: datetime) -> bool:
     """Compute a what-if that no process has begun; return whether this process computed it.
 
     Only one what-if is computed at a time in the whole cluster, so that they never use all
@@ -315,7 +316,7 @@ def answer_what_if(*, pk: int, data_dir: Path, now: datetime) -> bool:
     fault, result, seconds = "", {}, _LIMITS[WhatIfKind(asked.kind)]
     try:
         with time_limit(seconds)():
-            result = _replayed(asked, data_dir, now)
+            result = _replayed(asked, storage, now)
     except DomainError as error:
         fault = str(error)
     except _CancelledError:
@@ -356,7 +357,7 @@ class _Cancelling:
             raise _CancelledError
 
 
-def _replayed(asked: WhatIf, data_dir: Path, now: datetime) -> dict[str, Any]:
+def _replayed(asked: WhatIf, storage: FileStorage, now: datetime) -> dict[str, Any]:
     def comes_to(step: int) -> None:
         if not WhatIf.objects.unscoped().filter(pk=asked.pk, finished_at=None).update(step=step):
             raise _CancelledError
@@ -365,7 +366,7 @@ def _replayed(asked: WhatIf, data_dir: Path, now: datetime) -> dict[str, Any]:
         vc=asked.virtual_cluster,
         since=asked.since,
         until=asked.until,
-        data_dir=data_dir,
+        storage=storage,
         now=now,
     )
     go_on = _Cancelling(asked.pk)

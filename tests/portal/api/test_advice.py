@@ -13,6 +13,7 @@ from scheduling.core.policies import POLICIES
 from scheduling.rounds.services import rounds
 from scheduling.rounds.services.evidence import store_round
 from scheduling.runs.models import Attempt
+from scheduling.storage.directory import DirectoryStorage
 from scheduling.what_if.services.what_if import answer_what_if
 from tests.factories.cluster import make_job
 from tests.factories.scheduling import CONFIG
@@ -34,7 +35,9 @@ def question(**changes: Any) -> dict[str, Any]:
 
 def a_round(data_dir: Path) -> None:
     def store(number: int, reading: Any, result: Any) -> tuple[str, str, int]:
-        return store_round(data_dir=data_dir, number=number, reading=reading, result=result)
+        return store_round(
+            storage=DirectoryStorage(data_dir), number=number, reading=reading, result=result
+        )
 
     rounds.run_round(now=timezone.now, config=CONFIG, store=store)
 
@@ -49,7 +52,9 @@ def test_an_advice_is_accepted_computed_and_read_by_those_who_see_the_jobs(
 
     asked = api("alice").post(URL, question(), format="json")
     pk = asked.json()["id"]
-    answer_what_if(pk=pk, data_dir=data_dir, now=timezone.now() + timedelta(minutes=5))
+    answer_what_if(
+        pk=pk, storage=DirectoryStorage(data_dir), now=timezone.now() + timedelta(minutes=5)
+    )
     done = api("vera").get(f"{URL}{pk}/").json()
 
     assert asked.status_code == 202
@@ -83,7 +88,9 @@ def test_the_requester_cancels_and_a_second_cancel_changes_nothing(
 
     assert (first["state"], first["fault"]) == ("failed", "Cancelled.")
     assert again == first
-    assert not answer_what_if(pk=pk, data_dir=Path(settings.TESSERA.data_dir), now=timezone.now())
+    assert not answer_what_if(
+        pk=pk, storage=DirectoryStorage(Path(settings.TESSERA.data_dir)), now=timezone.now()
+    )
 
 
 def test_a_what_if_is_cancelled_too(api: Any, problem: Problem) -> None:
@@ -120,7 +127,7 @@ def test_the_metric_has_the_regret_of_visible_virtual_clusters(api: Any) -> None
     a_round(data_dir)
     Attempt.objects.update(running_at=timezone.now(), ended_at=timezone.now())
     pk = api("alice").post(URL, question(), format="json").json()["id"]
-    answer_what_if(pk=pk, data_dir=data_dir, now=timezone.now())
+    answer_what_if(pk=pk, storage=DirectoryStorage(data_dir), now=timezone.now())
 
     mine = api("alice").get("/metrics").content.decode()
     other = api("bob").get("/metrics").content.decode()

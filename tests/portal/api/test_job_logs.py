@@ -13,6 +13,7 @@ from django.utils import timezone
 from scheduling.clusters.models import Node
 from scheduling.jobs.models import Job
 from scheduling.runs.models import Attempt, Member
+from scheduling.storage.base import SEGMENT_BYTES
 from tenants.models import User
 from tests.factories.cluster import NOW, make_job
 from workers.conf import worker_settings
@@ -46,8 +47,7 @@ def member_of(job: Job, *, number: int = 1, step: str = "running") -> Member:
 
 def write_log(member: Member, data: bytes, *, closed: bool = False, first: int = 0) -> None:
     path = logs.relative_path(member.attempt.job_id, member.attempt.number, "worker", 0)
-    directory = worker_settings().logs_dir / path
-    logs.write(directory, offset=first, data=data, cap_bytes=1 << 30)
+    worker_settings().storage.logs.write(path, offset=first, data=data, cap_bytes=1 << 30)
     LogStream.objects.create(
         member=member, job_id=member.attempt.job_id, path=path,
         first=first, end=first + len(data), closed=closed,
@@ -136,7 +136,7 @@ def test_what_is_no_text_is_replaced_and_costs_no_byte(api: Any, job: Job) -> No
 
 
 def test_a_log_that_has_lost_its_beginning_starts_where_it_does(api: Any, job: Job) -> None:
-    first = logs.SEGMENT_BYTES
+    first = SEGMENT_BYTES
     write_log(member_of(job), b"later", first=first)
 
     body = api("alice").get(url(job), {"offset": 10}).json()

@@ -10,6 +10,7 @@ from django.conf import settings
 from scheduling.clusters.models import VirtualCluster
 from scheduling.rounds.services import rounds
 from scheduling.rounds.services.evidence import store_round
+from scheduling.storage.directory import DirectoryStorage
 from scheduling.what_if.services import shadows
 from tests.factories.cluster import NOW, make_job
 from tests.factories.scheduling import CONFIG
@@ -26,10 +27,12 @@ def vc(world: Any) -> VirtualCluster:
 
 def a_round(data_dir: Path) -> None:
     def store(number: int, reading: Any, result: Any) -> tuple[str, str, int]:
-        return store_round(data_dir=data_dir, number=number, reading=reading, result=result)
+        return store_round(
+            storage=DirectoryStorage(data_dir), number=number, reading=reading, result=result
+        )
 
     rounds.run_round(now=lambda: NOW, config=CONFIG, store=store)
-    shadows.decide_shadows(number=1, data_dir=data_dir, now=NOW)
+    shadows.decide_shadows(number=1, storage=DirectoryStorage(data_dir), now=NOW)
 
 
 def test_shadows_are_set_read_per_round_and_summed_up(api: Any, vc: VirtualCluster) -> None:

@@ -12,6 +12,7 @@ from django.utils import timezone
 from scheduling.rounds.services import rounds
 from scheduling.rounds.services.evidence import store_round
 from scheduling.runs.models import Attempt
+from scheduling.storage.directory import DirectoryStorage
 from scheduling.what_if.services.what_if import answer_what_if
 from tenants.roles import Scope
 from tests.factories.cluster import make_job
@@ -33,7 +34,9 @@ def question(**changes: Any) -> dict[str, Any]:
 
 def a_round(data_dir: Path) -> None:
     def store(number: int, reading: Any, result: Any) -> tuple[str, str, int]:
-        return store_round(data_dir=data_dir, number=number, reading=reading, result=result)
+        return store_round(
+            storage=DirectoryStorage(data_dir), number=number, reading=reading, result=result
+        )
 
     rounds.run_round(now=timezone.now, config=CONFIG, store=store)
 
@@ -47,7 +50,7 @@ def test_a_question_is_accepted_answered_apart_and_read(api: Any) -> None:
     asked = api("alice").post(URL, question(), format="json")
     pk = asked.json()["id"]
     later = timezone.now() + timedelta(minutes=5)
-    answer_what_if(pk=pk, data_dir=data_dir, now=later)
+    answer_what_if(pk=pk, storage=DirectoryStorage(data_dir), now=later)
     answer = api("vera").get(f"{URL}{pk}/").json()
     listed = api("alice").get(URL).json()["results"]
 

@@ -13,6 +13,7 @@ from scheduling.clusters.models import VirtualCluster
 from scheduling.core.policies import POLICIES
 from scheduling.rounds.models import Round
 from scheduling.runs.models import Attempt
+from scheduling.storage.directory import DirectoryStorage
 from scheduling.what_if.models import WhatIf
 from scheduling.what_if.services import shadows
 from scheduling.what_if.services.what_if import answer_what_if
@@ -40,7 +41,7 @@ def ask(client: Client, **changes: str) -> WhatIf:
 def answer(row: WhatIf) -> None:
     Attempt.objects.update(running_at=timezone.now())
     data_dir = Path(settings.TESSERA.data_dir)
-    assert answer_what_if(pk=row.pk, data_dir=data_dir, now=timezone.now())
+    assert answer_what_if(pk=row.pk, storage=DirectoryStorage(data_dir), now=timezone.now())
     row.refresh_from_db()
     assert row.fault == ""
 
@@ -49,7 +50,9 @@ def decide() -> int:
     """Decide the newest stored round by the shadow policies; return the number of decisions."""
     data_dir = Path(settings.TESSERA.data_dir)
     number = Round.objects.exclude(snapshot_path="").latest("number").number
-    return shadows.decide_shadows(number=number, data_dir=data_dir, now=timezone.now())
+    return shadows.decide_shadows(
+        number=number, storage=DirectoryStorage(data_dir), now=timezone.now()
+    )
 
 
 def recommend(row: WhatIf, policy: str) -> None:

@@ -461,20 +461,19 @@ def test_a_held_job_is_released(alice: Client) -> None:
 async def test_a_log_is_downloaded_whole(nodes: list[Node], tmp_path: Path) -> None:
     from asgiref.sync import sync_to_async
 
-    def prepare() -> tuple[int, bytes, Path]:
+    def prepare() -> tuple[int, bytes, str]:
         now = datetime.now(UTC)
         job = put_into(make_job(), "running", now=now)
         attempt = run_attempt(job, nodes[0], now=now)
         data = ("zeile ä 名前\n" * 100_000).encode()
         path = logs.relative_path(job.pk, 1, "worker", 0)
-        folder = worker_settings().logs_dir / path
-        logs.write(folder, offset=0, data=data, cap_bytes=1 << 30)
+        worker_settings().storage.logs.write(path, offset=0, data=data, cap_bytes=1 << 30)
         LogStream.objects.create(
             member=attempt.members.get(), job=job, path=path, end=len(data), closed=True
         )
-        return job.pk, data, folder
+        return job.pk, data, path
 
-    number, data, folder = await sync_to_async(prepare)()
+    number, data, path = await sync_to_async(prepare)()
     client = AsyncClient()
     await client.aforce_login(await User.objects.aget(username="alice"))
 
@@ -482,7 +481,7 @@ async def test_a_log_is_downloaded_whole(nodes: list[Node], tmp_path: Path) -> N
 
     assert isinstance(response, StreamingHttpResponse)
     got = b"".join([piece async for piece in response])
-    logs.delete(folder)
+    worker_settings().storage.logs.delete(path)
     assert got == data
     assert response.headers["Content-Type"] == "text/plain; charset=utf-8"
     assert "attachment" in response.headers["Content-Disposition"]

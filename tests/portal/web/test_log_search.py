@@ -27,8 +27,7 @@ def write_log(stage: Stage, data: bytes) -> str:
     """Write the log of a running job; returns the address of its search."""
     member = Member.objects.filter(attempt__job=stage.running)[0]
     path = logs.relative_path(stage.running.pk, 1, member.role, member.rank)
-    directory = worker_settings().logs_dir / path
-    logs.write(directory, offset=0, data=data, cap_bytes=1 << 30)
+    worker_settings().storage.logs.write(path, offset=0, data=data, cap_bytes=1 << 30)
     LogStream.objects.create(
         member=member, job_id=stage.running.pk, path=path, first=0, end=len(data), closed=True
     )

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from scheduling.clusters.models import VirtualCluster
 from scheduling.runs.models import Attempt
+from scheduling.storage.directory import DirectoryStorage
 from scheduling.what_if.models import WhatIf
 from scheduling.what_if.services.what_if import answer_what_if
 from tests.support.cluster_pages import (
@@ -165,7 +166,7 @@ def test_a_question_waits_is_answered_and_shown_with_winners_and_losers(
 
     answer_what_if(
         pk=pk,
-        data_dir=Path(settings.TESSERA.data_dir),
+        storage=DirectoryStorage(Path(settings.TESSERA.data_dir)),
         now=timezone.now() + timedelta(minutes=1),
     )
     done = words_of(read(client, address))
@@ -212,7 +213,7 @@ def test_one_question_is_answered_at_a_time_and_then_the_next(
     first, second = WhatIf.objects.unscoped().order_by("id")
     WhatIf.objects.unscoped().filter(pk=first.pk).update(begun_at=timezone.now())
 
-    beside = answer_what_if(pk=second.pk, data_dir=tmp_path, now=timezone.now())
+    beside = answer_what_if(pk=second.pk, storage=DirectoryStorage(tmp_path), now=timezone.now())
     WhatIf.objects.unscoped().filter(pk=first.pk).update(begun_at=None)
     call_command("answer_what_ifs", verbosity=0)
 

@@ -10,6 +10,7 @@ from scheduling.core.explanations.shares import Limit, explain_shares
 from scheduling.estimates.services.cached_decision import standing_now
 from scheduling.estimates.services.shares import SAMPLES, SumCheck, shares_view, sum_checks
 from scheduling.jobs.models import Job
+from scheduling.storage.directory import DirectoryStorage
 from tenants.errors import ForbiddenError
 from tests.factories.attempts import run_members
 from tests.factories.cluster import NOW, OPPORTUNISTIC
@@ -21,7 +22,9 @@ pytestmark = pytest.mark.django_db
 
 
 def view(tmp_path, who="ada", span="now", *, now=NOW):
-    return shares_view(make_viewer(who), span, config=CONFIG, data_dir=tmp_path, now=now)
+    return shares_view(
+        make_viewer(who), span, config=CONFIG, storage=DirectoryStorage(tmp_path), now=now
+    )
 
 
 def start_all(tmp_path, seconds):

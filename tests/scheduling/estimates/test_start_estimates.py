@@ -38,6 +38,7 @@ from scheduling.rounds.services.evidence import store_round
 from scheduling.rounds.snapshot import take_snapshot
 from scheduling.runs.services.stopping import stop_job
 from scheduling.signals import answers_found, round_committed
+from scheduling.storage.directory import DirectoryStorage
 from tenants.errors import ConflictError, ForbiddenError, NotFoundError, StaleEditError
 from tessera.messages import plain
 from tessera.reasons import ReasonCode
@@ -660,17 +661,17 @@ def test_a_reason_holds_on_the_stored_snapshot_of_its_round(tmp_path: Path) -> N
     start(submit(devices=8))
     job = submit(devices=8)
     with pytest.raises(NotFoundError):
-        checked_reason(job=job, data_dir=tmp_path)
+        checked_reason(job=job, storage=DirectoryStorage(tmp_path))
 
     rounds.run_round(
         now=lambda: LATER,
         config=CONFIG,
         store=lambda number, reading, result: store_round(
-            data_dir=tmp_path, number=number, reading=reading, result=result
+            storage=DirectoryStorage(tmp_path), number=number, reading=reading, result=result
         ),
     )
 
-    checked = checked_reason(job=job, data_dir=tmp_path)
+    checked = checked_reason(job=job, storage=DirectoryStorage(tmp_path))
     assert checked.holds
     assert checked.certificate.job == job.pk
     assert checked.certificate.kind == "count"

@@ -2,12 +2,14 @@
 
 import os
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from scheduling.jobs.models import SourceArchive
 from scheduling.jobs.services.archives import ARCHIVES_DIR, prune_archives
 from scheduling.maintenance.retention import Pruned, Retention, prune
+from scheduling.storage.directory import DirectoryStorage
 from tenants.audit import Actor
 from tenants.models import AuditEntry, Tenant, User
 from tests.factories.scheduling import NOW, end, make_two_tenants, start, submit
@@ -51,7 +53,9 @@ def store(path, at=NOW):
 
 def forget(folder, days):
     now = NOW + days * DAY
-    return prune_archives(archives_dir=folder, older_than=now - 30 * DAY, now=now)
+    return prune_archives(
+        storage=DirectoryStorage(folder.parent), older_than=now - 30 * DAY, now=now
+    )
 
 
 def test_an_archive_that_no_job_has_used_goes_with_its_file(folder):
@@ -103,7 +107,11 @@ def test_what_a_broken_upload_left_goes_unless_it_is_fresh(folder):
 
 def test_pruning_forgets_archives_and_says_so_unless_they_are_kept_for_ever(tmp_path, folder):
     add(folder)
-    later = {"data_dir": tmp_path, "now": NOW + 31 * DAY, "actor": Actor.system("tests")}
+    later: Any = {
+        "storage": DirectoryStorage(tmp_path),
+        "now": NOW + 31 * DAY,
+        "actor": Actor.system("tests"),
+    }
 
     assert prune(retention=Retention(archives=None), **later) == Pruned()
     assert prune(retention=Retention(), **later) == Pruned(archives=1)

@@ -12,6 +12,7 @@ from scheduling.maintenance.invariants import violations
 from scheduling.maintenance.retention import Pruned, Retention, prune
 from scheduling.rounds.models import Round
 from scheduling.runs.models import Attempt, Lease, Member
+from scheduling.storage.directory import DirectoryStorage
 from scheduling.usage.models import UsageDay, UsageMonth
 from scheduling.usage.queries.usage import usage
 from scheduling.usage.services.usage import close_months, month_digest
@@ -35,7 +36,7 @@ def clusters():
 def forget(tmp_path, now=LATER, **ages):
     nothing = dict.fromkeys(field.name for field in fields(Retention))
     retention = Retention(**{**nothing, "round_bytes": 2 << 30, **ages})
-    return prune(retention=retention, data_dir=tmp_path, now=now, actor=ACTOR)
+    return prune(retention=retention, storage=DirectoryStorage(tmp_path), now=now, actor=ACTOR)
 
 
 def test_old_ended_jobs_go_with_all_that_belongs_to_them_and_live_ones_stay(tmp_path):

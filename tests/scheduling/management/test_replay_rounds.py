@@ -14,6 +14,7 @@ from scheduling.common.canonical_json import canonical_json
 from scheduling.core.round.decide import DECISION_VERSION
 from scheduling.rounds.models import Round
 from scheduling.rounds.services.evidence import read_round
+from scheduling.storage.directory import DirectoryStorage
 from tests.factories.job_history import three_finished_jobs
 
 __all__ = ["three_finished_jobs"]
@@ -37,7 +38,7 @@ def replay(**options):
 def rewrite(data_dir, **changes):
     """Change the first stored round as another version would have written it."""
     row = Round.objects.exclude(snapshot_path="").earliest("number")
-    document = {**read_round(data_dir=data_dir, stored=row), **changes}
+    document = {**read_round(storage=DirectoryStorage(data_dir), stored=row), **changes}
     (data_dir / row.snapshot_path).write_bytes(
         zstandard.ZstdCompressor().compress(canonical_json(document))
     )
@@ -48,7 +49,7 @@ def rewrite(data_dir, **changes):
 
 def other_result(data_dir):
     row = Round.objects.exclude(snapshot_path="").earliest("number")
-    return {**read_round(data_dir=data_dir, stored=row)["result"], "starts": []}
+    return {**read_round(storage=DirectoryStorage(data_dir), stored=row)["result"], "starts": []}
 
 
 def test_all_stored_rounds_give_their_decisions(tmp_path, three_finished_jobs):
@@ -57,7 +58,10 @@ def test_all_stored_rounds_give_their_decisions(tmp_path, three_finished_jobs):
     )
     assert replay(first=2, last=2).startswith("1 stored rounds")
     row = Round.objects.exclude(snapshot_path="").earliest("number")
-    assert read_round(data_dir=tmp_path, stored=row)["decision_version"] == DECISION_VERSION
+    assert (
+        read_round(storage=DirectoryStorage(tmp_path), stored=row)["decision_version"]
+        == DECISION_VERSION
+    )
 
 
 def test_a_difference_in_this_version_fails(tmp_path, three_finished_jobs):

@@ -10,6 +10,7 @@ from scheduling.core.round.decide import DECISION_VERSION
 from scheduling.jobs.models import Job
 from scheduling.rounds.models import Round
 from scheduling.rounds.services import evidence, rounds
+from scheduling.storage.directory import DirectoryStorage
 from tests.factories.cluster import (
     NOW,
     make_cluster,
@@ -33,7 +34,7 @@ def run(tmp_path):
             now=lambda: at,
             config=CONFIG,
             store=lambda number, reading, result: evidence.store_round(
-                data_dir=tmp_path, number=number, reading=reading, result=result
+                storage=DirectoryStorage(tmp_path), number=number, reading=reading, result=result
             ),
         )
 
@@ -46,7 +47,7 @@ def test_a_round_that_starts_something_is_kept_whole(run, tmp_path):
     run()
 
     stored = Round.objects.get()
-    document = evidence.read_round(data_dir=tmp_path, stored=stored)
+    document = evidence.read_round(storage=DirectoryStorage(tmp_path), stored=stored)
     assert document["snapshot"]["queued"][0]["id"] == job.pk
     assert document["result"]["starts"][0]["job_id"] == job.pk
     assert len(stored.snapshot_sha256) == 64
@@ -77,7 +78,7 @@ def test_what_is_spelled_part_by_part_reads_as_if_spelled_whole(run, tmp_path):
             whole = whole.replace(empty, b"")
         kept.append(whole)
         return evidence.store_round(
-            data_dir=tmp_path, number=number, reading=reading, result=result
+            storage=DirectoryStorage(tmp_path), number=number, reading=reading, result=result
         )
 
     def run_at(at):
@@ -96,7 +97,7 @@ def test_a_round_that_changes_nothing_keeps_nothing(run, tmp_path):
     run()
 
     with pytest.raises(FileNotFoundError):
-        evidence.read_round(data_dir=tmp_path, stored=Round.objects.get())
+        evidence.read_round(storage=DirectoryStorage(tmp_path), stored=Round.objects.get())
 
 
 def test_a_file_that_was_changed_is_not_believed(run, tmp_path):
@@ -106,7 +107,7 @@ def test_a_file_that_was_changed_is_not_believed(run, tmp_path):
     stored.snapshot_sha256 = "0" * 64
 
     with pytest.raises(ValueError, match="hash"):
-        evidence.read_round(data_dir=tmp_path, stored=stored)
+        evidence.read_round(storage=DirectoryStorage(tmp_path), stored=stored)
 
 
 def test_old_files_and_those_beyond_the_limit_go_and_their_rows_stay(run, tmp_path):
@@ -116,7 +117,9 @@ def test_old_files_and_those_beyond_the_limit_go_and_their_rows_stay(run, tmp_pa
     newest = Round.objects.order_by("-number")[0]
 
     deleted = evidence.prune_rounds(
-        data_dir=tmp_path, older_than=NOW + timedelta(hours=1), keep_bytes=newest.snapshot_bytes
+        storage=DirectoryStorage(tmp_path),
+        older_than=NOW + timedelta(hours=1),
+        keep_bytes=newest.snapshot_bytes,
     )
 
     assert deleted == 2

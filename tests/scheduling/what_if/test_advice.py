@@ -6,6 +6,7 @@ import pytest
 
 from scheduling.clusters.models import VirtualCluster
 from scheduling.core.policies import POLICIES
+from scheduling.storage.directory import DirectoryStorage
 from scheduling.what_if.models import WhatIf, WhatIfKind
 from scheduling.what_if.queries import regrets_of, visible_advice
 from scheduling.what_if.services import what_if as what_ifs
@@ -42,7 +43,9 @@ def quick_policies(monkeypatch):
 
 def days_of(tmp_path):
     vc = VirtualCluster.objects.unscoped().get(name="vision-a")
-    return recorded_days(vc=vc, since=NOW, until=NOW + DAY, data_dir=tmp_path, now=NOW + DAY)
+    return recorded_days(
+        vc=vc, since=NOW, until=NOW + DAY, storage=DirectoryStorage(tmp_path), now=NOW + DAY
+    )
 
 
 def ask(viewer="alice", **changes):
@@ -52,7 +55,7 @@ def ask(viewer="alice", **changes):
 
 def answered(tmp_path, **changes):
     row = ask(**changes)
-    assert answer_what_if(pk=row.pk, data_dir=tmp_path, now=NOW + DAY)
+    assert answer_what_if(pk=row.pk, storage=DirectoryStorage(tmp_path), now=NOW + DAY)
     return WhatIf.objects.unscoped().get(pk=row.pk)
 
 
@@ -158,7 +161,7 @@ def test_a_cancelled_advice_ends_without_a_result(tmp_path, three_finished_jobs,
         return advise(days, **{**given, "comes_to": lambda _step: None})
 
     monkeypatch.setattr(what_ifs, "advise", advise_after_cancel)
-    answer_what_if(pk=row.pk, data_dir=tmp_path, now=NOW + DAY)
+    answer_what_if(pk=row.pk, storage=DirectoryStorage(tmp_path), now=NOW + DAY)
 
     found = WhatIf.objects.unscoped().get(pk=row.pk)
     assert (found.fault, found.result) == ("Cancelled.", {})

@@ -13,6 +13,7 @@ from scheduling.core.promises.audit import audit
 from scheduling.core.promises.figures import Cause, Verdict
 from scheduling.jobs.models import Job
 from scheduling.runs.models import Attempt, Preemption
+from scheduling.storage.directory import DirectoryStorage
 from scheduling.what_if.models import PromiseAudit
 from scheduling.what_if.queries import promise_view
 from scheduling.what_if.services.promises import audit_missing_days, promise_export
@@ -31,7 +32,7 @@ DAY = timedelta(days=1)
 def export_of(tmp_path, vc="vision-a", **span):
     row = VirtualCluster.objects.unscoped().get(name=vc)
     given = {"since": NOW, "until": NOW + timedelta(hours=1), "now": NOW + DAY, **span}
-    return promise_export(vc=row, data_dir=tmp_path, **given)
+    return promise_export(vc=row, storage=DirectoryStorage(tmp_path), **given)
 
 
 def came_at(job, seconds):
@@ -154,12 +155,12 @@ def test_a_span_without_stored_rounds_is_refused(tmp_path):
 def audited(tmp_path, lent_node):
     """The day of the lent node in storage, with one job of ada."""
     Job.objects.unscoped().filter(pk=lent_node.pk).update(owner=make_viewer("ada").user_id)
-    return audit_missing_days(data_dir=tmp_path, now=NOW + DAY)
+    return audit_missing_days(storage=DirectoryStorage(tmp_path), now=NOW + DAY)
 
 
 def test_missing_days_are_audited_once(tmp_path, audited):
     assert audited == 2
-    assert audit_missing_days(data_dir=tmp_path, now=NOW + DAY) == 0
+    assert audit_missing_days(storage=DirectoryStorage(tmp_path), now=NOW + DAY) == 0
     stored = PromiseAudit.objects.get(virtual_cluster__name="vision-a")
     assert stored.day == NOW.date()
     assert stored.result["verdicts"] == {"kept": 1, "exceeded": 0, "violated": 0}

@@ -7,6 +7,7 @@ import pytest
 
 from scheduling.clusters.models import VirtualCluster
 from scheduling.jobs.models import Job
+from scheduling.storage.directory import DirectoryStorage
 from scheduling.what_if.models import WhatIf
 from scheduling.what_if.services.recorded_days import recorded_days
 from scheduling.what_if.services.replays import replay
@@ -24,7 +25,7 @@ DAY = timedelta(days=1)
 def days_of(tmp_path, vc="vision-a", **span):
     row = VirtualCluster.objects.unscoped().get(name=vc)
     given = {"since": NOW, "until": NOW + DAY, "now": NOW + DAY, **span}
-    return recorded_days(vc=row, data_dir=tmp_path, **given)
+    return recorded_days(vc=row, storage=DirectoryStorage(tmp_path), **given)
 
 
 def came_at(job, seconds):
@@ -160,7 +161,7 @@ def test_a_guarantee_that_does_not_fit_fails_with_the_level(tmp_path):
         now=NOW + DAY,
     )
 
-    answer_what_if(pk=asked.pk, data_dir=tmp_path, now=NOW + DAY)
+    answer_what_if(pk=asked.pk, storage=DirectoryStorage(tmp_path), now=NOW + DAY)
 
     fault = WhatIf.objects.unscoped().get().fault
     assert "cannot guarantee 24 devices of type a" in fault

@@ -12,6 +12,7 @@ from scheduling.rounds.models import Round
 from scheduling.rounds.services import rounds
 from scheduling.rounds.services.evidence import prune_rounds, read_shadows, store_round
 from scheduling.runs.models import Attempt, Member
+from scheduling.storage.directory import DirectoryStorage
 from scheduling.what_if.models import ShadowDecision
 from scheduling.what_if.queries import round_shadows, shadow_totals
 from scheduling.what_if.services import shadows
@@ -48,19 +49,21 @@ def vc():
 
 def run_round(data_dir, at=NOW):
     def store(number, reading, result):
-        return store_round(data_dir=data_dir, number=number, reading=reading, result=result)
+        return store_round(
+            storage=DirectoryStorage(data_dir), number=number, reading=reading, result=result
+        )
 
     return rounds.run_round(now=lambda: at, config=CONFIG, store=store)
 
 
 def decide(number, data_dir, answer, **changes):
     return shadows.decide_shadows(
-        number=number, data_dir=data_dir, now=NOW, make=making(answer), **changes
+        number=number, storage=DirectoryStorage(data_dir), now=NOW, make=making(answer), **changes
     )
 
 
 def read_from(data_dir: Path):
-    return lambda stored: read_shadows(data_dir=data_dir, stored=stored)
+    return lambda stored: read_shadows(storage=DirectoryStorage(data_dir), stored=stored)
 
 
 def only(*jobs):
@@ -151,7 +154,9 @@ def test_what_shadows_say_counts_with_the_round_and_goes_with_it(tmp_path):
     assert len(files) == 2
     assert stored.snapshot_bytes == sum(path.stat().st_size for path in files) > before
 
-    prune_rounds(data_dir=tmp_path, older_than=NOW - timedelta(days=1), keep_bytes=0)
+    prune_rounds(
+        storage=DirectoryStorage(tmp_path), older_than=NOW - timedelta(days=1), keep_bytes=0
+    )
 
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     (row, _) = round_shadows(make_viewer("alice"), 1, read=read_from(tmp_path))

@@ -8,6 +8,7 @@ from scheduling.clusters.models import VirtualCluster
 from scheduling.core.policy_interface import Kind
 from scheduling.jobs.models import Job
 from scheduling.rounds.models import Round
+from scheduling.storage.directory import DirectoryStorage
 from scheduling.what_if.models import WhatIf
 from scheduling.what_if.services.recorded_days import recorded_days
 from scheduling.what_if.services.replays import replay
@@ -39,7 +40,9 @@ DAY = timedelta(days=1)
 
 def days_of(tmp_path, since=NOW, until=NOW + DAY):
     vc = VirtualCluster.objects.unscoped().get(name="vision-a")
-    return recorded_days(vc=vc, since=since, until=until, data_dir=tmp_path, now=until)
+    return recorded_days(
+        vc=vc, since=since, until=until, storage=DirectoryStorage(tmp_path), now=until
+    )
 
 
 def ask(viewer="alice", **changes):
@@ -175,7 +178,10 @@ def test_jobs_change_in_a_replay_what_they_change_in_rounds(tmp_path):
 def test_a_what_if_is_answered_once_and_stored_for_a_day(tmp_path, three_finished_jobs):
     asked = ask()
 
-    done = [answer_what_if(pk=asked.pk, data_dir=tmp_path, now=NOW + DAY) for _ in range(2)]
+    done = [
+        answer_what_if(pk=asked.pk, storage=DirectoryStorage(tmp_path), now=NOW + DAY)
+        for _ in range(2)
+    ]
 
     found = what_if_for(make_viewer("alice"), asked.pk, now=NOW + DAY)
     assert done == [True, False]
@@ -191,7 +197,7 @@ def test_a_what_if_is_answered_once_and_stored_for_a_day(tmp_path, three_finishe
 def test_a_span_without_stored_rounds_has_a_result(tmp_path, three_finished_jobs):
     asked = ask(since=NOW - 2 * DAY, until=NOW - DAY)
 
-    answer_what_if(pk=asked.pk, data_dir=tmp_path, now=NOW + DAY)
+    answer_what_if(pk=asked.pk, storage=DirectoryStorage(tmp_path), now=NOW + DAY)
 
     assert "contains no stored rounds" in WhatIf.objects.unscoped().get().fault
 
@@ -200,7 +206,7 @@ def test_a_what_if_that_fails_stores_its_error(tmp_path, three_finished_jobs):
     asked = ask()
 
     with before_query('FROM "scheduling_round"', raising(ZeroDivisionError())):
-        assert answer_what_if(pk=asked.pk, data_dir=tmp_path, now=NOW + DAY)
+        assert answer_what_if(pk=asked.pk, storage=DirectoryStorage(tmp_path), now=NOW + DAY)
 
     found = WhatIf.objects.unscoped().get()
     assert (found.fault, found.result) == ("It failed with ZeroDivisionError.", {})
@@ -227,7 +233,7 @@ def test_a_what_if_is_queued_again_when_its_message_or_its_worker_was_lost(
 
     told = [look(10), look(40), look(600, begun_at=NOW + DAY), look(1300)]
     begun_again = answer_what_if(
-        pk=asked.pk, data_dir=tmp_path, now=NOW + DAY + timedelta(seconds=1300)
+        pk=asked.pk, storage=DirectoryStorage(tmp_path), now=NOW + DAY + timedelta(seconds=1300)
     )
 
     assert told == [False, True, False, True]

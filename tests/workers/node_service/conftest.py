@@ -30,7 +30,6 @@ from workers.conf import WorkerSettings
 from workers.node_service.ports import NodeAddress
 from workers.node_service.service import NodeService
 from workers.node_service.thread import NodeServiceThread
-from workers.services import logs
 from workers.transports.base import NodeEvent, Transport
 
 __all__ = ["migrated_template", "real_database"]
@@ -121,8 +120,8 @@ class World:
         return list(Attempt.objects.filter(job=job).order_by("number"))
 
     def logs(self, job: Job, rank: int = 0) -> bytes:
-        directory = self.settings.logs_dir / f"{job.pk}/1/worker-{rank}.log"
-        return logs.read(directory, offset=0, limit=1 << 30)[1]
+        path = f"{job.pk}/1/worker-{rank}.log"
+        return self.settings.storage.logs.read(path, offset=0, limit=1 << 30).data
 
     def asked(self, operation: str) -> list[str]:
         """What all nodes have been asked by that name."""

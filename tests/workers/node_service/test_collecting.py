@@ -23,7 +23,6 @@ from tests.support.fake_transport import FakeRun, FakeTransport
 from tests.workers.node_service.conftest import World, wait_for
 from workers import signals
 from workers.models import GoodputSample, LogStream, NodeTelemetry
-from workers.services import logs
 from workers.transports.base import Chunk, CompanyReading, DeviceReading, RefusedError
 
 
@@ -137,9 +136,8 @@ def test_dropped_parts_of_a_log_leave_no_gap_for_readers(world: World) -> None:
 
     stream = LogStream.objects.get()
     assert (stream.first, stream.end) == (1000, 1014)
-    assert logs.read(
-        world.settings.logs_dir / stream.path, offset=0, limit=99, first=stream.first
-    ) == (1000, b"after the gap\n")
+    found = world.settings.storage.logs.read(stream.path, offset=0, limit=99, first=stream.first)
+    assert (found.offset, found.data) == (1000, b"after the gap\n")
 
 
 def test_reports_become_samples_of_the_whole_gang(world: World) -> None:

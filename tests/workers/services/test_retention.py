@@ -8,6 +8,7 @@ import pytest
 from scheduling.core.lifecycle import JobState
 from scheduling.jobs.models import Job
 from scheduling.runs.models import Member
+from scheduling.storage.directory import DirectoryStorage
 from tests.factories.cluster import (
     make_cluster,
     make_job,
@@ -16,7 +17,7 @@ from tests.factories.cluster import (
 )
 from tests.factories.scheduling import run_round
 from workers.models import GoodputSample, Heartbeat, LogStream, MetricBlock
-from workers.services import heartbeats, logs
+from workers.services import heartbeats
 from workers.services.dispatch import MemberRef, rank_of
 from workers.services.goodput import add_progress
 from workers.services.logs import keep_log, path_of
@@ -37,7 +38,9 @@ def rank(now: datetime, tmp_path: Path) -> MemberRef:
     make_job()
     run_round(now)
     rank = rank_of(Member.objects.select_related("attempt__job").get())
-    logs.write(tmp_path / path_of(rank), offset=0, data=b"words", cap_bytes=1 << 20)
+    DirectoryStorage(tmp_path).logs.write(
+        path_of(rank), offset=0, data=b"words", cap_bytes=1 << 20
+    )
     keep_log(rank, first=0, end=5, closed=True)
     progress = RankProgress(
         seconds=1.0, step=1, steps=1, samples=1.0, step_seconds=None, loss=None, reports_end=9
@@ -53,9 +56,13 @@ def end(rank: MemberRef, at: datetime) -> None:
 def test_a_job_that_has_not_ended_loses_nothing(
     rank: MemberRef, now: datetime, tmp_path: Path
 ) -> None:
-    prune(retention=WorkerRetention(), logs_dir=tmp_path, now=now + timedelta(days=1000))
+    prune(
+        retention=WorkerRetention(),
+        storage=DirectoryStorage(tmp_path),
+        now=now + timedelta(days=1000),
+    )
 
-    assert (tmp_path / path_of(rank)).is_dir()
+    assert (tmp_path / "logs" / path_of(rank)).is_dir()
     assert GoodputSample.objects.exists()
 
 
@@ -64,11 +71,19 @@ def test_retention_counts_from_the_end_of_the_job(
 ) -> None:
     end(rank, now + timedelta(days=100))
 
-    kept = prune(retention=WorkerRetention(), logs_dir=tmp_path, now=now + timedelta(days=129))
-    gone = prune(retention=WorkerRetention(), logs_dir=tmp_path, now=now + timedelta(days=131))
+    kept = prune(
+        retention=WorkerRetention(),
+        storage=DirectoryStorage(tmp_path),
+        now=now + timedelta(days=129),
+    )
+    gone = prune(
+        retention=WorkerRetention(),
+        storage=DirectoryStorage(tmp_path),
+        now=now + timedelta(days=131),
+    )
 
     assert (kept.logs, gone.logs) == (0, 1)
-    assert not (tmp_path / path_of(rank)).exists()
+    assert not (tmp_path / "logs" / path_of(rank)).exists()
     assert LogStream.objects.get().pruned_at is not None
     assert GoodputSample.objects.exists()
 
@@ -78,7 +93,11 @@ def test_goodput_is_forgotten_later_than_the_log(
 ) -> None:
     end(rank, now)
 
-    gone = prune(retention=WorkerRetention(), logs_dir=tmp_path, now=now + timedelta(days=181))
+    gone = prune(
+        retention=WorkerRetention(),
+        storage=DirectoryStorage(tmp_path),
+        now=now + timedelta(days=181),
+    )
 
     assert gone.goodput == 1
     assert not GoodputSample.objects.exists()
@@ -90,19 +109,22 @@ def test_what_is_kept_for_ever_is_not_forgotten(
     end(rank, now)
     for_ever = WorkerRetention(logs=None, goodput=None)
 
-    gone = prune(retention=for_ever, logs_dir=tmp_path, now=now + timedelta(days=9999))
+    gone = prune(
+        retention=for_ever, storage=DirectoryStorage(tmp_path), now=now + timedelta(days=9999)
+    )
 
     assert (gone.logs, gone.goodput) == (0, 0)
 
 
 def test_folders_of_jobs_without_a_row_go(rank: MemberRef, now: datetime, tmp_path: Path) -> None:
-    (tmp_path / "987654" / "1").mkdir(parents=True)
-    (tmp_path / "not-a-job").mkdir()
+    (tmp_path / "logs" / "987654" / "1").mkdir(parents=True)
+    (tmp_path / "logs" / "not-a-job").mkdir()
 
-    gone = prune(retention=WorkerRetention(), logs_dir=tmp_path, now=now)
+    gone = prune(retention=WorkerRetention(), storage=DirectoryStorage(tmp_path), now=now)
 
     assert gone.folders == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == [str(rank.job_id), "not-a-job"]
+    names = sorted(path.name for path in (tmp_path / "logs").iterdir())
+    assert names == [str(rank.job_id), "not-a-job"]
 
 
 def test_silent_processes_are_forgotten(now: datetime, tmp_path: Path) -> None:
@@ -110,7 +132,11 @@ def test_silent_processes_are_forgotten(now: datetime, tmp_path: Path) -> None:
     heartbeats.beat(process="beat@a:2", kind="beat", now=now)
     heartbeats.beat(process="web@a:1", kind="web", now=now + timedelta(seconds=50))
 
-    prune(retention=WorkerRetention(), logs_dir=tmp_path, now=now + timedelta(days=2))
+    prune(
+        retention=WorkerRetention(),
+        storage=DirectoryStorage(tmp_path),
+        now=now + timedelta(days=2),
+    )
 
     assert not Heartbeat.objects.exists()
 
@@ -120,8 +146,16 @@ def test_metrics_go_with_the_goodput(rank: MemberRef, now: datetime, tmp_path: P
     add_points(rank=rank, batch=batch, at=now)
     end(rank, now)
 
-    kept = prune(retention=WorkerRetention(), logs_dir=tmp_path, now=now + timedelta(days=179))
-    gone = prune(retention=WorkerRetention(), logs_dir=tmp_path, now=now + timedelta(days=181))
+    kept = prune(
+        retention=WorkerRetention(),
+        storage=DirectoryStorage(tmp_path),
+        now=now + timedelta(days=179),
+    )
+    gone = prune(
+        retention=WorkerRetention(),
+        storage=DirectoryStorage(tmp_path),
+        now=now + timedelta(days=181),
+    )
 
     assert (kept.metrics, gone.metrics) == (0, 1)
     assert not MetricBlock.objects.exists()
