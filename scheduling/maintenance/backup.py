@@ -10,7 +10,7 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +19,9 @@ from typing import Any, BinaryIO, Final
 from django.db import DatabaseError, connection
 
 from scheduling.maintenance.databases import DatabaseCopy, UnusableBackupError
+from scheduling.storage.base import FileStorage
+from scheduling.storage.directory import DirectoryStorage
+from scheduling.storage.moving import StorageMove
 from tenants.audit_chain import head
 from tenants.migration_history import recorded_migrations, refusal
 from tenants.services import newest_uid, skip_uids
@@ -26,6 +29,8 @@ from tenants.services import newest_uid, skip_uids
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 KEYS: Final = ("seal_secret", "secret_key", "ssh", "archives")
+STORED: Final = ("archives", "rounds", "logs")
+"""Directories of a backup that belong into the storage."""
 ROUNDS: Final = "rounds"
 LOGS: Final = "logs"
 UNKNOWN_JOB_IDS: Final = 10_000
@@ -65,6 +70,7 @@ def make_backup(
     data_dir: Path,
     database: DatabaseCopy,
     now: datetime,
+    storage: FileStorage | None = None,
     with_rounds: bool = False,
     with_logs: bool = False,
 ) -> BackupReport:
@@ -72,9 +78,10 @@ def make_backup(
 
     Args:
         target: the file to write; must not exist.
-        data_dir: directory of keys, rounds and logs.
+        data_dir: directory of keys, and of archives, rounds and logs without ``storage``.
         database: copies the database.
         now: creation time to store.
+        storage: storage of archives, rounds and logs.
         with_rounds: include stored rounds.
         with_logs: include job logs.
 
@@ -92,6 +99,8 @@ def make_backup(
             audit_head = str(head())
             database.dump(copy)
             files = {database.file_name: copy, **_files(data_dir, folders)}
+            if storage is not None and storage.is_shared:
+                files |= _files(_fetched(storage, folders, Path(scratch)), list(STORED))
             facts = {"engine": database.engine, "audit_head": audit_head}
             count = _write(partial, files, facts, now=now)
         partial.replace(target)
@@ -107,7 +116,9 @@ def make_backup(
     )
 
 
-def restore_backup(*, source: Path, data_dir: Path, database: DatabaseCopy) -> BackupReport:
+def restore_backup(
+    *, source: Path, data_dir: Path, database: DatabaseCopy, storage: FileStorage | None = None
+) -> BackupReport:
     """Restore a backup. Everything is checked before the first file is changed.
 
     The caller has checked that no process of the installation runs. IDs of jobs submitted
@@ -118,6 +129,7 @@ def restore_backup(*, source: Path, data_dir: Path, database: DatabaseCopy) -> B
         source: a file that ``make_backup`` wrote.
         data_dir: target directory of keys, rounds and logs.
         database: restores the database.
+        storage: target of archives, rounds and logs; the data directory by default.
 
     Raises:
         UnusableBackupError: not a backup, damaged, of another kind of database, or this version
@@ -133,11 +145,15 @@ def restore_backup(*, source: Path, data_dir: Path, database: DatabaseCopy) -> B
         given = database.newest_job_id()
         given_uid = _given_uid() if given is not None else None
         database.load(copy)
-        newest = _skip_given_job_ids(database, given, data_dir / LOGS)
+        target = storage if storage is not None else DirectoryStorage(data_dir)
+        newest = _skip_given_job_ids(database, given, target.logs.job_ids())
         uid = skip_uids(given_uid)
         for name in manifest["files"]:
-            if name != database.file_name:
+            is_stored = target.is_shared and Path(name).parts[0] in STORED
+            if name != database.file_name and not is_stored:
                 _put_back(root / name, data_dir / name)
+        if target.is_shared:
+            StorageMove(DirectoryStorage(root), target).run()
     return BackupReport(
         path=source,
         created_at=str(manifest["created_at"]),
@@ -150,9 +166,8 @@ def restore_backup(*, source: Path, data_dir: Path, database: DatabaseCopy) -> B
     )
 
 
-def _skip_given_job_ids(database: DatabaseCopy, given: int | None, logs: Path) -> int:
+def _skip_given_job_ids(database: DatabaseCopy, given: int | None, logged: Set[int]) -> int:
     """Exclude the IDs of jobs newer than the backup from new jobs."""
-    logged = [int(path.name) for path in logs.glob("*") if path.name.isdecimal()]
     newest = max([database.newest_job_id() or 0, given or 0, *logged])
     if given is None:
         # The database is lost, and with it the numbers used since the backup.
@@ -167,6 +182,18 @@ def _given_uid() -> int | None:
         return newest_uid()
     except DatabaseError:
         return None
+
+
+def _fetched(storage: FileStorage, folders: Collection[str], scratch: Path) -> Path:
+    """Copy files of an object store into a directory with the layout of a data directory."""
+    root = scratch / "files"
+    StorageMove(
+        storage,
+        DirectoryStorage(root),
+        folders=[name for name in folders if name in STORED and name != LOGS],
+        with_logs=LOGS in folders,
+    ).run()
+    return root
 
 
 def _files(data_dir: Path, names: list[str]) -> dict[str, Path]:

@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from scheduling.maintenance.backup import make_backup
 from scheduling.maintenance.databases import UnusableBackupError, database_copy
+from scheduling.storage.opening import open_storage
 from tenants.clock import database_now
 
 
@@ -29,6 +30,7 @@ class Command(BaseCommand):
             report = make_backup(
                 target=options["file"].absolute(),
                 data_dir=Path(settings.TESSERA.data_dir),
+                storage=open_storage(settings.TESSERA.storage),
                 database=database_copy(settings.DATABASES["default"]),
                 now=database_now(),
                 with_rounds=options["rounds"],

@@ -17,6 +17,7 @@ from scheduling.maintenance.databases import (
     UnusableBackupError,
     database_copy,
 )
+from scheduling.storage.opening import open_storage
 
 
 class Command(BaseCommand):
@@ -43,7 +44,10 @@ class Command(BaseCommand):
         try:
             with _nothing_runs(data_dir, database):
                 report = restore_backup(
-                    source=options["file"], data_dir=data_dir, database=database
+                    source=options["file"],
+                    data_dir=data_dir,
+                    database=database,
+                    storage=open_storage(settings.TESSERA.storage),
                 )
         except (UnusableBackupError, StillRunningError, OSError) as error:
             raise CommandError(str(error)) from error

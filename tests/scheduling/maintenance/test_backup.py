@@ -20,12 +20,15 @@ from scheduling.clusters.models import Node
 from scheduling.jobs.models import Job
 from scheduling.maintenance.backup import MANIFEST, make_backup, restore_backup
 from scheduling.maintenance.databases import SqliteCopy, UnusableBackupError, database_copy
+from scheduling.storage.directory import DirectoryStorage
+from scheduling.storage.objects import ObjectStorage
 from tenants.services.tenants import UNKNOWN_UIDS
 from tests.factories.scheduling import NOW, make_two_tenants, submit
 from tests.factories.tenants import make_tenant
 from tests.support.databases import migrated_template, real_database
+from tests.support.object_store import object_store
 
-__all__ = ["migrated_template", "real_database"]
+__all__ = ["migrated_template", "object_store", "real_database"]
 
 pytestmark = pytest.mark.usefixtures("real_database")
 
@@ -346,3 +349,32 @@ def test_a_postgresql_database_is_dumped_and_comes_back(tmp_path, data_dir, sett
     with closing(connections.create_connection("default")) as other:
         other.ensure_connection()
         assert [line for line in copy.users() if line.endswith("is open")] != []
+
+
+def test_a_backup_of_an_object_store_can_be_restored_to_a_directory_and_back(
+    tmp_path, database, object_store
+):
+    first, second = (
+        ObjectStorage(object_store.new_bucket(tmp_path / name)) for name in ("a", "b")
+    )
+    first.put("archives/" + "a" * 64, b"code")
+    first.put("rounds/000000/000000001-a.json.zst", b"round")
+    first.logs.write("1/1/worker-0.log", offset=0, data=b"text" * 500, cap_bytes=1 << 30)
+    (tmp_path / "a" / "ssh").mkdir(parents=True)
+    (tmp_path / "a" / "ssh" / "id_ed25519").write_text("private")
+    whole = {"with_rounds": True, "with_logs": True}
+
+    report = back_up(tmp_path, tmp_path / "a", database, storage=first, **whole)
+    small = back_up(tmp_path, tmp_path / "a", database, name="small.tar.gz", storage=first)
+    restore_backup(source=report.path, data_dir=tmp_path / "c", database=database)
+    restore_backup(source=report.path, data_dir=tmp_path / "d", database=database, storage=second)
+
+    assert "archives/" + "a" * 64 in names(small.path)
+    assert not [name for name in names(small.path) if name.startswith(("rounds", "logs"))]
+    assert not (tmp_path / "d" / "logs").exists()
+    for storage in (DirectoryStorage(tmp_path / "c"), second):
+        assert storage.get("archives/" + "a" * 64) == b"code"
+        assert storage.get("rounds/000000/000000001-a.json.zst") == b"round"
+        assert storage.logs.read("1/1/worker-0.log", offset=0, limit=9999).data == b"text" * 500
+    for name in ("c", "d"):
+        assert (tmp_path / name / "ssh" / "id_ed25519").read_text() == "private"
