@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -28,10 +29,20 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-CONNECT_SECONDS: Final = 2.0
-READ_SECONDS: Final = 15.0
-CHECK_SECONDS: Final = 2.0
-ATTEMPTS: Final = 3
+
+@dataclass(frozen=True, slots=True)
+class TimeLimits:
+    """Limits of one request: seconds to connect, seconds without a byte, and attempts."""
+
+    connect: float
+    read: float
+    attempts: int
+
+
+CHECK: Final = TimeLimits(connect=2.0, read=2.0, attempts=1)
+SMALL: Final = TimeLimits(connect=2.0, read=5.0, attempts=3)
+LARGE: Final = TimeLimits(connect=2.0, read=60.0, attempts=3)
+"""Of whole archives, which a store confirms only after it has written them."""
 MOST_CONNECTIONS: Final = 32
 FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 5.0
@@ -63,7 +74,7 @@ class Bucket:
         self._config = config
         self._clock = clock
         self._lock = threading.Lock()
-        self._clients: dict[bool, Any] = {}
+        self._clients: dict[TimeLimits, Any] = {}
         self._pid = 0
         self._pause = 0.0
         self._closed_until = float("-inf")
@@ -97,6 +108,7 @@ class Bucket:
                 lambda client: client.put_object(
                     **self._object(name), Body=file, ContentMD5=digest
                 ),
+                limits=LARGE,
             )
 
     def get(self, name: str, *, begin: int = 0, end: int | None = None) -> bytes:
@@ -113,7 +125,9 @@ class Bucket:
 
     def chunks(self, name: str) -> Iterator[bytes]:
         """Return the content of an object in chunks."""
-        response = self._call(name, lambda client: client.get_object(**self._object(name)))
+        response = self._call(
+            name, lambda client: client.get_object(**self._object(name)), limits=LARGE
+        )
         while chunk := self._call(name, lambda _: bytes(response["Body"].read(CHUNK_BYTES))):
             yield chunk
 
@@ -132,6 +146,7 @@ class Bucket:
             lambda client: client.copy_object(
                 **wanted, CopySource=dict(wanted), MetadataDirective="REPLACE"
             ),
+            limits=LARGE,
         )
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
@@ -157,22 +172,23 @@ class Bucket:
     def check(self) -> StorageState:
         """Return whether the bucket responds within 2 s; the result is cached for 3 s."""
         now = self._clock()
-        if now - self._checked_at < CHECKED_SECONDS:
-            return self._state
-        try:
-            self._request(
-                "",
-                lambda client: client.list_objects_v2(
-                    Bucket=self._config.bucket, Prefix=self._config.prefix, MaxKeys=1
-                ),
-                is_check=True,
-            )
-        except StorageUnavailableError as error:
-            self._failed(error)
-        else:
-            self._worked()
-        self._checked_at = now
+        if now - self._checked_at >= CHECKED_SECONDS:
+            try:
+                self._check()
+            except StorageUnavailableError as error:
+                self._failed(error)
+            self._checked_at = now
         return self._state
+
+    def _check(self) -> None:
+        self._request(
+            "",
+            lambda client: client.list_objects_v2(
+                Bucket=self._config.bucket, Prefix=self._config.prefix, MaxKeys=1
+            ),
+            CHECK,
+        )
+        self._worked()
 
     def _pages(self, prefix: str, **options: str) -> Iterator[dict[str, Any]]:
         where = {"Bucket": self._config.bucket, "Prefix": self._config.prefix + prefix, **options}
@@ -191,11 +207,13 @@ class Bucket:
     def _object(self, name: str) -> dict[str, str]:
         return {"Bucket": self._config.bucket, "Key": self._config.prefix + name}
 
-    def _call(self, name: str, act: Callable[[Any], T]) -> T:
+    def _call(self, name: str, act: Callable[[Any], T], *, limits: TimeLimits = SMALL) -> T:
         if self._clock() < self._closed_until:
             raise StorageUnavailableError(self._state.reason or UNREACHABLE)
         try:
-            result = self._request(name, act)
+            if self._state.reason:
+                self._check()  # a store that still does not respond costs 2 s at most
+            result = self._request(name, act, limits)
         except StorageUnavailableError as error:
             self._failed(error)
             raise
@@ -205,14 +223,14 @@ class Bucket:
         self._worked()
         return result
 
-    def _request(self, name: str, act: Callable[[Any], T], *, is_check: bool = False) -> T:
+    def _request(self, name: str, act: Callable[[Any], T], limits: TimeLimits) -> T:
         try:
             from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 optional
             from urllib3.exceptions import HTTPError  # noqa: PLC0415 comes with botocore
         except ImportError:
             raise StorageUnavailableError(NOT_INSTALLED) from None
         try:
-            return act(self._client(is_check=is_check))
+            return act(self._client(limits))
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
             if code in _MISSING:
@@ -222,16 +240,16 @@ class Bucket:
             is_login = "Credentials" in type(error).__name__
             raise StorageUnavailableError(NO_CREDENTIALS if is_login else UNREACHABLE) from None
 
-    def _client(self, *, is_check: bool) -> Any:
+    def _client(self, limits: TimeLimits) -> Any:
         """Return a client of this process: connections must not be shared after a fork."""
         with self._lock:
             if self._pid != os.getpid():
                 self._clients, self._pid = {}, os.getpid()
-            if is_check not in self._clients:
-                self._clients[is_check] = self._connect(is_check=is_check)
-            return self._clients[is_check]
+            if limits not in self._clients:
+                self._clients[limits] = self._connect(limits)
+            return self._clients[limits]
 
-    def _connect(self, *, is_check: bool) -> Any:
+    def _connect(self, limits: TimeLimits) -> Any:
         import boto3  # noqa: PLC0415 optional, and takes a second
         from botocore.config import Config  # noqa: PLC0415 likewise
 
@@ -243,9 +261,9 @@ class Bucket:
             aws_access_key_id=config.access_key or None,
             aws_secret_access_key=config.secret_key or None,
             config=Config(
-                connect_timeout=CHECK_SECONDS if is_check else CONNECT_SECONDS,
-                read_timeout=CHECK_SECONDS if is_check else READ_SECONDS,
-                retries={"mode": "standard", "total_max_attempts": 1 if is_check else ATTEMPTS},
+                connect_timeout=limits.connect,
+                read_timeout=limits.read,
+                retries={"mode": "standard", "total_max_attempts": limits.attempts},
                 max_pool_connections=MOST_CONNECTIONS,
                 # Other S3 implementations know fewer checksums than AWS; puts carry their MD5.
                 request_checksum_calculation="when_required",

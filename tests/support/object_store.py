@@ -4,7 +4,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -50,6 +49,7 @@ class StoreGate:
         self.requests = 0
         self._lines: set[socket.socket] = set()
         self._listener: socket.socket | None = None
+        self._closing = threading.Event()
         self.open()
 
     @property
@@ -59,11 +59,13 @@ class StoreGate:
     def open(self) -> None:
         """Start the server again on its port."""
         if self._listener is None:
+            self._closing.clear()
             self._listener = socket.create_server(("127.0.0.1", self.port), backlog=256)
             threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def close(self) -> None:
         """Kill the server: open requests break, and new ones are refused."""
+        self._closing.set()
         if self._listener is not None:
             listener, self._listener = self._listener, None
             with suppress(OSError):
@@ -105,7 +107,7 @@ class StoreGate:
                 return
             head += piece
         self.requests += 1
-        time.sleep(self.delay)
+        self._closing.wait(self.delay)
         if self.failing > 0:
             self.failing -= 1
             line.sendall(_ERROR)

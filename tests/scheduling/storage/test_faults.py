@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from scheduling.storage import bucket
 from scheduling.storage.base import NotStoredError, StorageUnavailableError
-from scheduling.storage.bucket import NO_BUCKET, UNREACHABLE
+from scheduling.storage.bucket import NO_BUCKET, UNREACHABLE, TimeLimits
 from scheduling.storage.config import StorageConfig
 from scheduling.storage.objects import ObjectStorage
 from scheduling.storage.spool import FULL
@@ -105,6 +106,29 @@ def test_a_slow_store_is_waited_for(storage: ObjectStorage, store_gate: StoreGat
     storage.logs.write(LOG, offset=0, data=b"text", cap_bytes=CAP)
 
     assert storage.logs.read(LOG, offset=0, limit=99).data == b"text"
+
+
+def test_a_store_that_never_answers_costs_its_limit_once(
+    config: StorageConfig, store_gate: StoreGate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket, "CHECK", TimeLimits(connect=0.1, read=0.1, attempts=1))
+    storage = ObjectStorage(config)
+    with pytest.raises(NotStoredError):
+        storage.get("rounds/a")
+    now = [0.0]
+    monkeypatch.setattr(storage._bucket, "_clock", lambda: now[0])
+    slow = TimeLimits(connect=0.1, read=0.3, attempts=2)
+    store_gate.delay = 1000.0
+    with pytest.raises(StorageUnavailableError):
+        storage._bucket._call("rounds/a", lambda client: client.head_object(
+            Bucket=config.bucket, Key="a"), limits=slow)  # fmt: skip
+    before = store_gate.requests
+
+    now[0] += 10.0
+    with pytest.raises(StorageUnavailableError):
+        storage.get("rounds/a")
+
+    assert store_gate.requests == before + 1
 
 
 def test_requests_fail_at_once_while_the_store_is_away(
