@@ -33,25 +33,10 @@ def add_progress(*, rank: MemberRef, progress: RankProgress, at: datetime) -> No
     ).update(reports_end=progress.reports_end)
     if not moved:
         return
-    leads = rank.node_rank == 0
-    _add_to_sample(rank, progress, at)
     add_points(rank=rank, batch=progress.points, at=at)
-    add_attempt_progress(
-        attempt_id=rank.attempt_id,
-        samples=progress.samples,
-        leading=Leading(
-            seconds=progress.seconds,
-            steps=progress.steps,
-            step=progress.step,
-            loss=progress.loss,
-            batch=progress.batch,
-            accumulation=progress.accumulation,
-            noise=progress.noise,
-            kinds=progress.kinds,
-        )
-        if leads
-        else None,
-    )
+    if progress.has_steps:
+        _add_to_sample(rank, progress, at)
+        _add_to_attempt(rank, progress)
     transaction.on_commit(
         partial(
             goodput_sampled.send_robust,
@@ -60,6 +45,24 @@ def add_progress(*, rank: MemberRef, progress: RankProgress, at: datetime) -> No
             attempt_id=rank.attempt_id,
             at=at,
         )
+    )
+
+
+def _add_to_attempt(rank: MemberRef, progress: RankProgress) -> None:
+    leading = Leading(
+        seconds=progress.seconds,
+        steps=progress.steps,
+        step=progress.step,
+        loss=progress.loss,
+        batch=progress.batch,
+        accumulation=progress.accumulation,
+        noise=progress.noise,
+        kinds=progress.kinds,
+    )
+    add_attempt_progress(
+        attempt_id=rank.attempt_id,
+        samples=progress.samples,
+        leading=leading if rank.node_rank == 0 else None,
     )
 
 

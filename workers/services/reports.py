@@ -143,6 +143,8 @@ class RankProgress:
         batch, accumulation, noise: values of the newest step that reports them.
         kinds: the steps by batch, without the first report at each.
         points: values of metrics, of all steps.
+        has_steps: False if the interval has only points from event files or MLflow, which say
+            nothing about the progress of the training.
     """
 
     seconds: float
@@ -157,6 +159,7 @@ class RankProgress:
     noise: tuple[float, float] | None = None
     kinds: tuple[StepKind, ...] = ()
     points: PointBatch = field(default_factory=PointBatch)
+    has_steps: bool = True
 
 
 @dataclass(slots=True)
@@ -173,6 +176,7 @@ class ReportTally:
     last_time: float | None = None
     others: Callable[[bytes], None] | None = None
     _points: PointTally = field(default_factory=PointTally)
+    _has_points: bool = False
     _rest: bytes = b""
     _leading: ReportLine | None = None
     _last: ReportLine | None = None
@@ -198,6 +202,9 @@ class ReportTally:
             if found is not None and report is not None:
                 self._count(report)
                 self._points.take(found)
+            elif found is not None and isinstance(found.get("points"), list):
+                self._points.take(found)
+                self._has_points = True
             elif self.others is not None:
                 self.others(line)
         if len(rest) > LONGEST_LINE:  # longer than any valid report: drop the whole line
@@ -213,7 +220,7 @@ class ReportTally:
         """Return the progress since the last call, or None without new reports."""
         last = self._last
         if last is None:
-            return None
+            return self._only_points() if self._has_points else None
         shown = self._leading or last
         progress = RankProgress(
             seconds=self._seconds(last),
@@ -232,8 +239,22 @@ class ReportTally:
         self.last_time = last.time if last.time is not None else self.last_time
         self._leading = self._last = None
         self._samples, self._busy, self._steps = 0.0, 0.0, 0
-        self._noise, self._kinds = None, {}
+        self._noise, self._kinds, self._has_points = None, {}, False
         return progress
+
+    def _only_points(self) -> RankProgress:
+        self._has_points = False
+        return RankProgress(
+            seconds=0.0,
+            step=0,
+            steps=0,
+            samples=0.0,
+            step_seconds=None,
+            loss=None,
+            reports_end=self.offset,
+            points=self._points.sum_up(),
+            has_steps=False,
+        )
 
     def _count(self, report: ReportLine) -> None:
         # Only the newest is stored; of the others sums are enough.

@@ -15,6 +15,7 @@ from tessera.node.container_output import Position, Successor
 from tessera.node.helper import receive_descriptors
 from tessera.node.reports import Collector, Inbox, Journal
 from tessera.node.runs import Run, Store
+from tessera.node.tracking.event_files import EventFiles
 from tessera.protocol import RunSpec
 
 READ_BYTES = 1 << 16
@@ -43,6 +44,7 @@ class Writer:
         self._run, self._spec, self._output = run, spec, output
         self._channel, self._lock, self._inbox = channel, lock, inbox
         self._reports: Optional[Collector] = None
+        self._events: Optional[EventFiles] = None
         self._accepts = False  # while False, reports are queued
         self._position: Optional[Position] = None
         self._successor: Optional[Successor] = None
@@ -68,7 +70,7 @@ class Writer:
         if note:
             self._log.mark(note)
         if self._inbox is not None:
-            self._reports = Collector(self._inbox, time.monotonic, self._log.mark)
+            self._collect_reports(self._inbox, resumed=bool(note))
         self._poll = select.poll()
         self._poll.register(self._output, select.POLLIN)
         self._poll.register(self._channel, select.POLLIN)
@@ -78,6 +80,12 @@ class Writer:
         if not self._is_asked and self._position is not None and self._run.exists():
             self._succeed(self._position)
         self._close()
+
+    def _collect_reports(self, inbox: Inbox, *, resumed: bool) -> None:
+        self._reports = Collector(inbox, time.monotonic, self._log.mark)
+        self._events = EventFiles(
+            self._run, self._spec, self._reports.add, time.monotonic, resumed=resumed
+        )
 
     def _succeed(self, position: Position) -> None:
         """Follow the container of a killed runner until it ends."""
@@ -137,6 +145,8 @@ class Writer:
             inbox.receive_all()
         inbox.look()
         accepts = inbox.accepts()
+        if accepts and self._events is not None:
+            self._events.look()
         if accepts != self._accepts and inbox.fileno() >= 0:
             self._accepts = accepts
             self._poll.register(inbox.fileno(), select.POLLIN if accepts else 0)
@@ -181,6 +191,8 @@ class Writer:
         if self._is_open:
             drain(self._output, self._log)
         if self._reports is not None:
+            if self._events is not None:
+                self._events.finish()
             self._reports.finish()
         self._log.close()
         os.close(self._output)

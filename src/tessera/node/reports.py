@@ -239,6 +239,25 @@ class Collector:
         if self._numbers[_REJECTED] == 1:
             self._warn(f"{_REJECTION}; further rejections are only counted")
 
+    # -- lines of this process -------------------------------------------------------------------
+
+    def add(self, line: bytes) -> bool:
+        """Store a line that this process has written; False if a step is in progress.
+
+        The rate is not checked: call ``accepts`` before reading the source of further lines.
+
+        Args:
+            line: at most ``LONGEST_LINE`` bytes, with its line end.
+        """
+        if not self._is_idle():
+            return False
+        self._budget -= max(len(line), LEAST_COST)
+        self._numbers[_STATE] = _READING
+        self._journal.buffer[: len(line)] = line
+        self._begin(0, len(line), self._numbers[_OFFSET])
+        self._store()
+        return True
+
     # -- the job's file --------------------------------------------------------------------------
 
     def look(self) -> None:

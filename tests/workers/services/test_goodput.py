@@ -1,5 +1,6 @@
 """Samples of goodput: summed over ranks, exactly once."""
 
+import math
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -14,11 +15,12 @@ from tests.factories.cluster import (
     make_virtual_cluster,
 )
 from tests.factories.scheduling import run_round
-from workers.models import GoodputSample, LogStream
+from workers.models import GoodputSample, LogStream, MetricSeries
 from workers.services.dispatch import MemberRef, rank_of
 from workers.services.goodput import add_progress
 from workers.services.logs import close_logs, keep_log
 from workers.services.node_reports import Removed
+from workers.services.points import PointBatch, Sample, SeriesKey
 from workers.services.reports import RankProgress
 
 pytestmark = pytest.mark.django_db
@@ -68,6 +70,18 @@ def test_progress_that_is_told_again_is_not_counted_again(ranks: list[MemberRef]
 
     assert GoodputSample.objects.count() == 1
     assert LogStream.objects.get(member_id=ranks[0].member_id).reports_end == 100
+
+
+def test_points_alone_are_stored_once_and_make_no_sample(ranks: list[MemberRef]) -> None:
+    batch = PointBatch(series={SeriesKey(0, "accuracy"): [Sample(7, 1.0, math.nan, 0.5)]})
+    alone = progress(seconds=0.0, steps=0, samples=0.0, points=batch, has_steps=False)
+
+    add_progress(rank=ranks[0], progress=alone, at=AT)
+    add_progress(rank=ranks[0], progress=alone, at=AT)
+
+    assert MetricSeries.objects.get().count == 1
+    assert not GoodputSample.objects.exists()
+    assert not AttemptProgress.objects.filter(steps__gt=0).exists()
 
 
 def test_a_closed_log_stays_as_it_is(ranks: list[MemberRef]) -> None:

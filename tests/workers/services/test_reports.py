@@ -237,3 +237,29 @@ def test_noise_that_reports_nothing_is_unknown(noise: object) -> None:
 
     assert progress is not None
     assert (progress.noise, progress.batch, progress.kinds) == (None, None, ())
+
+
+def test_points_without_a_step_are_no_progress_of_the_training() -> None:
+    tally = ReportTally()
+    tally.take(line(points=[[3, 1.0, None, {"loss": 0.5}]]))
+
+    progress = tally.sum_up()
+
+    assert progress is not None
+    assert not progress.has_steps
+    assert (progress.steps, progress.reports_end) == (0, tally.offset)
+    assert [key.name for key in progress.points.series] == ["loss"]
+    assert tally.sum_up() is None
+
+
+def test_points_beside_steps_are_added_to_their_interval() -> None:
+    tally = ReportTally()
+    tally.take(line(points=[[3, 1.0, None, {"accuracy": 0.5}]]) + step(4))
+
+    progress = tally.sum_up()
+
+    assert progress is not None
+    assert progress.has_steps
+    assert progress.step == 4
+    assert "accuracy" in {key.name for key in progress.points.series}
+    assert tally.sum_up() is None
