@@ -13,6 +13,7 @@ from tessera.node import cgroups, confinement, helped, networks, plans, sizes, s
 from tessera.node.boxes import REAP_SECONDS, START_SECONDS, Report, Sandbox, SandboxError
 from tessera.node.helped import HelpedSandbox
 from tessera.node.runs import Run
+from tessera.node.tracking.endpoint import Endpoint, own_user
 from tessera.protocol import ProtocolError, RunSpec
 
 LEFTOVER_SECONDS = 30.0
@@ -68,6 +69,7 @@ class Payload:
     """A supervised process: started, writes output, can be stopped, and ends."""
 
     warnings: List[str]
+    endpoint: Optional[Endpoint] = None
     network = isolation.SHARED_NETWORK
     isolation = isolation.NONE
 
@@ -131,6 +133,7 @@ class ProcessPayload(Payload):
         self._connection = networks.Connection()
         self._told: Optional[Report] = None
         self._told_at = 0.0
+        self.endpoint: Endpoint = Endpoint(run, spec)
         self.warnings = []
 
     # -- start -----------------------------------------------------------------------------------
@@ -144,6 +147,7 @@ class ProcessPayload(Payload):
             self._start_plain()
         else:
             self._start_in_box()
+        self.endpoint.open(is_own=self.network == isolation.OWN_NETWORK)
         return Started(self._pid, self._pid, system.start_ticks(self._pid))
 
     def _choose_level(self) -> None:
@@ -164,7 +168,7 @@ class ProcessPayload(Payload):
                 spec,
                 self.isolation,
                 self._bundle,
-                granted_environment(),
+                {**granted_environment(), **self._tracking()},
                 network=choice,
                 processes=self._most_processes(),
             )
@@ -190,8 +194,15 @@ class ProcessPayload(Payload):
     def _connect(
         self, pid: int, choice: networks.Choice, uid: Optional[int]
     ) -> Callable[[], None]:
+        self.endpoint.listen_in(pid)
         self._connection = networks.connect(pid, choice, uid, self._group)
         return self._connection.wait
+
+    def _tracking(self) -> Dict[str, str]:
+        is_own = self.network == isolation.OWN_NETWORK
+        return self.endpoint.environment(
+            is_own=is_own, uid=own_user(self.isolation, self._spec.uid)
+        )
 
     def _start_plain(self) -> None:
         failed, failing = os.pipe()
@@ -244,7 +255,7 @@ class ProcessPayload(Payload):
 
     def _invocation(self) -> Invocation:
         run, spec = self._run, self._spec
-        environment = granted_environment()
+        environment = {**granted_environment(), **self._tracking()}
         checkpoints = protocol.checkpoint_dir(run.store.root, spec)
         environment.update(protocol.job_environment(spec, run.path, self._bundle, checkpoints))
         directory = os.path.join(run.file(protocol.WORK_DIR), spec.workdir)

@@ -170,6 +170,8 @@ class Runner:
         except (StartError, OSError) as error:
             failure = error.failure if isinstance(error, StartError) else protocol.NODE
             record = ExitRecord(protocol.CAUSE_START, failure, time.time(), message=str(error))
+            if payload.endpoint is not None:
+                payload.endpoint.close()
             self._finish(status, record, payload)
             return
         self._started = system.boot_clock()
@@ -188,6 +190,8 @@ class Runner:
         self._record_running(status)
         ended = self._wait(spec, payload, status)
         self._share.close()
+        if payload.endpoint is not None:
+            payload.endpoint.close()
         record = self._record_of(ended)
         is_recorded = self._finish(replace(status, notice=self._course.notice), record, payload)
         is_usual = spec.container is None and not confinement.is_helped(payload.isolation)
@@ -245,12 +249,18 @@ class Runner:
         until = min(self._course.next_at(), now + LOOK_SECONDS, self._share.next_at(now))
         if not self._course.cause:
             until = min(until, max(self._lease, now))
-        poll = select.poll()
+        poll, endpoint = select.poll(), payload.endpoint
+        if endpoint is not None:
+            endpoint.register(poll)
+            until = min(until, endpoint.next_at(now))
         poll.register(self._wakes.descriptor, select.POLLIN)
         for descriptor in (*payload.descriptors(), self._log.descriptor()):
             if descriptor >= 0:
                 poll.register(descriptor, select.POLLIN)
-        for descriptor, _ in poll.poll(max(0.0, until - now) * 1000 + 0.5):
+        ready = [one for one, _ in poll.poll(max(0.0, until - now) * 1000 + 0.5)]
+        if endpoint is not None:
+            endpoint.serve(ready)
+        for descriptor in ready:
             if descriptor == self._wakes.descriptor:
                 self._wakes.drain()
             elif descriptor != self._log.descriptor():

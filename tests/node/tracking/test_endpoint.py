@@ -1,0 +1,167 @@
+"""A job reaches the endpoint of its own run, at every level, and nobody else does."""
+
+import json
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from session import (
+    ALICE,
+    ORDINARY,
+    PLACES,
+    ROOT,
+    Session,
+    make_spec,
+    node,
+    wait_until,
+)
+
+from tessera import protocol
+from tessera.isolation import NONE, OWN_NETWORK, SHARED_NETWORK, USER
+from tessera.node.tracking.endpoint import OWN_PORT
+from tessera.protocol import RunSpec
+
+ALL_PLACES = [(NONE, ROOT), (NONE, ORDINARY), *PLACES]
+CALL = """
+import json, os, urllib.request
+def call(path, **body):
+    request = urllib.request.Request(
+        os.environ["MLFLOW_TRACKING_URI"] + "/api/2.0/mlflow/" + path,
+        json.dumps(body).encode(), {"Content-Type": "application/json"})
+    return json.loads(urllib.request.urlopen(request, timeout=30).read())
+run = call("runs/create", experiment_id="0", run_name="raw")["run"]["info"]["run_id"]
+call("runs/log-batch", run_id=run, params=[{"key": "lr", "value": "0.1"}],
+     metrics=[{"key": "loss", "value": 0.25, "step": 7, "timestamp": 1000}])
+print(os.environ["MLFLOW_TRACKING_URI"])
+"""
+
+
+def script(text: str, python: str = "python3") -> str:
+    return f"{python} - <<'END'\n{text}\nEND"
+
+
+def lines(session: Session, spec: RunSpec) -> list[dict[str, Any]]:
+    content = session.bytes_of(spec, protocol.STREAM_REPORTS)
+    return [json.loads(line) for line in content.splitlines()]
+
+
+def points(session: Session, spec: RunSpec) -> list[Any]:
+    return [point for line in lines(session, spec) for point in line.get("points", [])]
+
+
+@pytest.mark.parametrize("network", [OWN_NETWORK, SHARED_NETWORK])
+@pytest.mark.parametrize(("level", "account"), ALL_PLACES)
+def test_a_job_reports_by_plain_http(level: str, account: str, network: str) -> None:
+    if level == NONE and network == OWN_NETWORK:
+        pytest.skip("a job without isolation has the network of the node")
+    with node(level, account) as session:
+        uid = ALICE if level == USER else None
+        spec = make_spec(script(CALL), uid=uid, network=network)
+        session.start(spec)
+        status = session.exit_of(spec)
+        output, found = session.log(spec), lines(session, spec)
+
+    assert status.exit is not None
+    assert status.exit.code == 0, output
+    assert status.network == network
+    assert (output.strip() == f"http://127.0.0.1:{OWN_PORT}") == (network == OWN_NETWORK)
+    assert [line["points"] for line in found if "points" in line] == [
+        [[7, 1.0, None, {"loss": 0.25}]]
+    ]
+    assert {"lr": "0.1"} in [line["params"] for line in found if "params" in line]
+    assert {line["name"] for line in found if "name" in line} == {"raw"}
+
+
+def test_another_process_of_the_node_is_refused(plain: Session) -> None:
+    spec = make_spec('echo "$MLFLOW_TRACKING_URI"; sleep 60')
+    plain.start(spec)
+    address = wait_until(lambda: plain.log(spec).strip(), "the address")
+    port = int(address.rpartition(":")[2])
+
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as line:
+        line.sendall(b"GET /api/2.0/mlflow/experiments/search HTTP/1.1\r\n\r\n")
+        try:
+            answer = line.recv(1000)
+        except ConnectionResetError:
+            answer = b""
+    plain.ask("stop", run_id=spec.run_id, grace_seconds=0, reason="user")
+    plain.exit_of(spec)
+
+    assert answer == b""
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def test_a_job_with_its_own_server_keeps_it(plain: Session) -> None:
+    spec = make_spec(
+        'echo "[$MLFLOW_TRACKING_URI]"', env={"MLFLOW_TRACKING_URI": "http://own:5000"}
+    )
+    plain.start(spec)
+    plain.exit_of(spec)
+
+    assert plain.log(spec) == "[http://own:5000]\n"
+
+
+def test_clients_that_send_nothing_or_too_much_do_not_delay_the_end(plain: Session) -> None:
+    text = """
+import os, socket, threading
+port = int(os.environ["MLFLOW_TRACKING_URI"].rpartition(":")[2])
+head = b"POST /api/2.0/mlflow/runs/create HTTP/1.1\\r\\nContent-Length: 900000\\r\\n\\r\\n"
+open_lines = [socket.create_connection(("127.0.0.1", port)) for _ in range(200)]
+for line in open_lines:
+    try:
+        line.sendall(head + b"x" * 1000)
+    except OSError:
+        pass
+print("done", flush=True)
+"""
+    spec = make_spec(script(text))
+    plain.start(spec)
+    status = plain.exit_of(spec, seconds=60)
+
+    assert status.exit is not None
+    assert (status.exit.code, plain.log(spec)) == (0, "done\n")
+    assert lines(plain, spec) == []
+
+
+CLIENT = """
+import mlflow
+mlflow.set_experiment("digits")
+with mlflow.start_run(run_name="real") as run:
+    mlflow.log_params({"lr": 0.1, "depth": 4})
+    mlflow.log_metric("loss", 0.5, step=1)
+    mlflow.log_metrics({"accuracy": 0.25, "f1": 0.75}, step=2)
+    mlflow.set_tag("stage", "first")
+    try:
+        mlflow.log_text("x", "file.txt")
+    except Exception as error:
+        print("refused:", error)
+again = mlflow.get_run(run.info.run_id)
+print(sorted(again.data.params.items()), again.info.status)
+print(len(mlflow.MlflowClient().search_runs([again.info.experiment_id])))
+"""
+
+
+def test_the_real_client_of_mlflow_works_unchanged(plain: Session) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="the client of MLflow is not installed")
+    place = Path(mlflow.__file__).parents[1]
+    spec = make_spec(script(CLIENT, sys.executable), env={"PYTHONPATH": str(place)})
+    plain.start(spec)
+    status = plain.exit_of(spec, seconds=180)
+    output = plain.log(spec)
+
+    assert status.exit is not None
+    assert status.exit.code == 0, output
+    assert "tessera-artifacts-are-not-supported" in output
+    assert "[('depth', '4'), ('lr', '0.1')] FINISHED\n1\n" in output
+    named = [
+        (step, name, value)
+        for step, _, _, found in points(plain, spec)
+        for name, value in found.items()
+    ]
+    assert named == [(1, "loss", 0.5), (2, "accuracy", 0.25), (2, "f1", 0.75)]
+    found = lines(plain, spec)
+    assert found[-1]["status"] == "finished"
+    assert {"lr": "0.1", "depth": "4"} in [line.get("params") for line in found]
