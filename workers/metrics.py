@@ -14,7 +14,7 @@ import numpy.typing as npt
 from scheduling.core.objectives import Goal
 from scheduling.jobs.queries.events import require_visible_job
 from tenants.viewers import Viewer
-from workers.models import MetricBlock, MetricSeries, TrainingGoal
+from workers.models import MetricBlock, MetricSeries, TrackedRun, TrainingGoal
 from workers.services.rollups import BLOCK, BUCKET, FAN, Buckets, means, superseded, thin, unpack
 
 MOST_POINTS: Final = 10_000
@@ -142,6 +142,54 @@ def metrics_of_job(viewer: Viewer, job_id: int) -> tuple[MetricSummary, ...]:
         for name in sorted(
             found, key=lambda name: ("loss" not in name.lower(), len(name) > 4, name)
         )
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackedRunRow:
+    """An MLflow run of a job.
+
+    Attributes:
+        key: MLflow's run ID.
+        parameters, tags: sorted by key; without the tags that the client sets itself.
+    """
+
+    key: str
+    name: str
+    status: str
+    role: str
+    rank: int
+    process: int
+    attempt: int
+    parameters: Mapping[str, str]
+    tags: Mapping[str, str]
+
+
+def tracked_runs_of(viewer: Viewer, job_id: int) -> tuple[TrackedRunRow, ...]:
+    """Return the MLflow runs of a job, of the newest attempt first.
+
+    Raises:
+        NotFoundError: the job does not exist, or the viewer may not see it.
+    """
+    require_visible_job(viewer, job_id)
+    rows = TrackedRun.objects.filter(job_id=job_id).order_by("-attempt", "role", "rank", "process")
+    return tuple(
+        TrackedRunRow(
+            key=row.key,
+            name=row.name,
+            status=row.status,
+            role=row.role,
+            rank=row.rank,
+            process=row.process,
+            attempt=row.attempt,
+            parameters=dict(sorted(row.parameters.items())),
+            tags={
+                name: value
+                for name, value in sorted(row.tags.items())
+                if value and not name.startswith("mlflow.")
+            },
+        )
+        for row in rows
     )
 
 

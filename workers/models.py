@@ -251,6 +251,34 @@ class TrainingGoal(models.Model):
         return f"job {self.job_id} ends at step {self.total_steps}"
 
 
+class TrackedRun(models.Model):
+    """An MLflow run of a rank, identified by MLflow's run ID ``key``, also in later attempts.
+
+    ``attempt`` is the number of the newest attempt that reported it.
+    """
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="tracked_runs")
+    key = models.CharField(max_length=32)
+    role = models.CharField(max_length=32)
+    rank = models.PositiveIntegerField()
+    process = models.PositiveIntegerField(default=0)
+    attempt = models.PositiveIntegerField()
+    name = models.CharField(max_length=200)
+    status = models.CharField(max_length=16)
+    parameters = models.JSONField(default=dict)
+    tags = models.JSONField(default=dict)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["job", "role", "rank", "key"], name="trackedrun_one_per_key"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.role}-{self.rank} of job {self.job_id}"
+
+
 class NodeTelemetry(models.Model):
     """One minute of a node (or a roll-up of 600 or 3600 s): arrays by device index."""
 

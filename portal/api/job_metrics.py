@@ -27,10 +27,12 @@ from workers.metrics import (
     Axis,
     MetricCurve,
     MetricSummary,
+    TrackedRunRow,
     Wanted,
     metric_curves,
     metrics_of_job,
     total_steps_of,
+    tracked_runs_of,
 )
 from workers.run_comparison import MOST_JOBS, ComparedRun, compare_runs, read_run_ids
 
@@ -98,19 +100,36 @@ class CurveOut(TypedDict):
     superseded: Annotated[list[bool], From(by=lambda curve: curve.is_superseded.tolist())]
 
 
+class TrackedRunOut(TypedDict):
+    """A run of MLflow in the job; `key` is MLflow's run ID, `attempt` the newest one with it."""
+
+    key: str
+    name: str
+    status: str
+    role: str
+    rank: int
+    process: int
+    attempt: int
+    parameters: dict[str, str]
+    tags: dict[str, str]
+
+
 class MetricsOut(TypedDict):
     """The metrics of a job, and the requested curves in the order of their names.
 
     `total_steps` is the last step that the training declared; null if it declared none.
+    `tracked_runs` are the runs that the job reported to its MLflow endpoint.
     """
 
     total_steps: int | None
+    tracked_runs: list[TrackedRunOut]
     metrics: list[MetricOut]
     curves: list[CurveOut]
 
 
 metric_out = Body(MetricOut, MetricSummary)
 curve_out = Body(CurveOut, MetricCurve)
+tracked_run_out = Body(TrackedRunOut, TrackedRunRow)
 
 
 class ComparedMetricOut(TypedDict):
@@ -213,6 +232,7 @@ class JobMetrics(ApiViewSet):
         return Response(
             {
                 "total_steps": total_steps_of(pk),
+                "tracked_runs": [tracked_run_out(one) for one in tracked_runs_of(self.viewer, pk)],
                 "metrics": [metric_out(one) for one in metrics_of_job(self.viewer, pk)],
                 "curves": [curve_out(one) for one in curves],
             }

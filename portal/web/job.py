@@ -27,7 +27,7 @@ from workers.conf import worker_settings
 from workers.device_curves import USUAL_RANKS, device_curves
 from workers.goodput import CurvePoint, goodput_curve
 from workers.job_logs import search_log
-from workers.metrics import metrics_of_job, total_steps_of
+from workers.metrics import metrics_of_job, total_steps_of, tracked_runs_of
 from workers.services.logs import MOST_HITS, LogHit
 
 MOST_RANK: Final = 100_000
@@ -53,6 +53,7 @@ def overview(request: PageRequest, job_id: int) -> HttpResponse:
     total = total_steps_of(job_id) or _elastic_steps(context["detail"])
     samples = goodput_curve(request.viewer, job_id) if wants_curve or total else ()
     found = metrics_of_job(request.viewer, job_id)
+    context["tracked_runs"] = tracked_runs_of(request.viewer, job_id) if found else ()
     context["progress"] = progress_of(
         request,
         context["detail"],

@@ -31,6 +31,7 @@ from workers.services.node_reports import (
 )
 from workers.services.points import PointTally, Sample, SeriesKey
 from workers.services.reports import ReportTally
+from workers.services.tracked_reports import Tracked
 from workers.services.training_events import TrainingEvents
 from workers.signals import log_grew
 from workers.transports.base import Chunk, RefusedError, Transport
@@ -165,6 +166,9 @@ class StreamFollower:
             service.post(
                 Happened(node_id=self.rank.node_id, rank=self.rank, happenings=happenings)
             )
+        changes = self.happenings.take_tracked()
+        if changes:
+            service.post(Tracked(node_id=self.rank.node_id, rank=self.rank, changes=changes))
         profile = self.happenings.take_profile()
         if profile is not None:
             service.post(Profiled(node_id=self.rank.node_id, rank=self.rank, document=profile))

@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 
 from scheduling.jobs.models import Job
 from scheduling.storage.base import FileStorage
-from workers.models import GoodputSample, LogStream, MetricSeries
+from workers.models import GoodputSample, LogStream, MetricSeries, TrackedRun
 from workers.services import heartbeats, telemetry
 
 BATCH: Final = 500
@@ -52,7 +52,8 @@ def prune(*, retention: WorkerRetention, storage: FileStorage, now: datetime) ->
         logs=_prune_logs(retention.logs, storage, now),
         folders=_prune_folders(storage),
         goodput=_prune_jobs_rows(GoodputSample, retention.goodput, now),
-        metrics=_prune_jobs_rows(MetricSeries, retention.goodput, now),
+        metrics=_prune_jobs_rows(MetricSeries, retention.goodput, now)
+        + _prune_jobs_rows(TrackedRun, retention.goodput, now),
         telemetry=telemetry.prune(now=now),
     )
 
@@ -85,7 +86,9 @@ def _prune_folders(storage: FileStorage) -> int:
 
 
 def _prune_jobs_rows(
-    kind: type[GoodputSample] | type[MetricSeries], age: timedelta | None, now: datetime
+    kind: type[GoodputSample] | type[MetricSeries] | type[TrackedRun],
+    age: timedelta | None,
+    now: datetime,
 ) -> int:
     if age is None:
         return 0

@@ -11,6 +11,7 @@ from scheduling.core.messages import message, sentence
 from scheduling.jobs.models import CHECKPOINT
 from tessera.messages import Message, Sentence
 from workers.services.reports import LONGEST_LINE
+from workers.services.tracked_runs import TrackedChange, TrackedTally, read_tracked_line
 
 CHECKPOINT_BROKEN: Final = "checkpoint-broken"
 KINDS: Final = (
@@ -204,14 +205,21 @@ class TrainingEvents:
     def __init__(self) -> None:
         self._found: list[TrainingEvent] = []
         self._profile: Mapping[str, Any] | None = None
+        self._tracked = TrackedTally()
 
     def read(self, line: bytes) -> None:
-        """Add the event or the profile in a line, if there is one."""
-        happening = read_happening(line)
+        """Add the event, the change of an MLflow run or the profile in a line, if any."""
+        happening, tracked = read_happening(line), read_tracked_line(line)
         if happening is not None:
             self.add(happening)
+        elif tracked is not None:
+            self._tracked.add(tracked)
         elif self._profile is None:
             self._profile = read_profile_line(line)
+
+    def take_tracked(self) -> tuple[TrackedChange, ...]:
+        """Return the changes of MLflow runs since the last call."""
+        return self._tracked.take()
 
     def take_profile(self) -> Mapping[str, Any] | None:
         """Return the profile since the last call."""
