@@ -57,7 +57,7 @@ from scheduling.runs.models import (
     StepTally,
     WaitTally,
 )
-from scheduling.usage.models import UsageDay, UsageJob, UsageMark, UsageMonth
+from scheduling.usage.models import FleetInterval, UsageDay, UsageJob, UsageMark, UsageMonth
 from scheduling.watching.models import IdleRule, IdleSpell, LogRule, LogRuleHit
 from scheduling.what_if.models import PromiseAudit, ShadowDecision, WhatIf
 
@@ -73,6 +73,7 @@ __all__ = [
     "Device",
     "EstimateRecord",
     "EvictionTally",
+    "FleetInterval",
     "FragmentationForecast",
     "GpuHourBudget",
     "IdleRule",

@@ -7,12 +7,14 @@ from celery import shared_task
 from django.conf import settings
 from django.utils.module_loading import import_string
 
+from scheduling.clusters.models import Node
 from scheduling.notices.services import outbox, quotas
 from scheduling.notices.services.addresses import read_networks
+from scheduling.usage.services.fleet import record_sample
 from tenants.clock import database_now
 from workers import early_stops
 from workers.outbound.delivering import Outbound, deliver
-from workers.services import device_use, disks
+from workers.services import device_use, disks, telemetry
 
 _ONE_PASS: Final = threading.Lock()
 """Time limit of one pass: receivers may be slow, and other tasks need the threads."""
@@ -65,6 +67,16 @@ def look_at_quotas() -> None:
 def look_at_disks() -> None:
     """Notify admins of hosts whose data directory is almost full."""
     disks.look_at_hosts(now=database_now())
+
+
+@shared_task(name="workers.tasks.record_fleet")
+def record_fleet() -> None:
+    """Add the present state of the fleet to its history."""
+    now = database_now()
+    nodes = Node.objects.filter(removed_at=None).values_list("id", flat=True)
+    readings = telemetry.current_readings(node_ids=list(nodes), now=now)
+    busy = {node_id: reading["utilisation"] for node_id, reading in readings.items()}
+    record_sample(now=now, busy=busy)
 
 
 def current_outbound() -> Outbound:

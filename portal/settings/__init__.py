@@ -194,6 +194,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": timedelta(hours=1),
         "options": {"expires": 3600},
     },
+    "fleet": {
+        "task": "workers.tasks.record_fleet",
+        "schedule": timedelta(minutes=1),
+        "options": {"expires": 60},
+    },
     "fragmentation": {
         "task": "scheduling.tasks.forecast_fragmentation",
         "schedule": timedelta(minutes=10),

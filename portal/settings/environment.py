@@ -132,6 +132,7 @@ KEPT: Final = (
         "jobs",
         "usage_jobs",
         "shared_minutes",
+        "fleet",
         "archives",
         "audit",
     ),

@@ -16,6 +16,7 @@ from scheduling.rounds.services.evidence import prune_rounds
 from scheduling.runs.models import SharedMinute
 from scheduling.storage.base import FileStorage
 from scheduling.usage.models import UsageJob, UsageMonth
+from scheduling.usage.services.fleet import prune_fleet
 from scheduling.usage.services.usage import sum_all_usage
 from tenants.audit import Actor, record
 from tenants.services import prune_audit
@@ -35,6 +36,7 @@ class Retention:
         jobs: jobs that have ended, with their dependent rows.
         usage_jobs: daily use of each job, in closed months; sums by person remain.
         shared_minutes: history of shared devices by minute, which has at most one day per device.
+        fleet: history of the fleet in its longest spans; shorter spans have fixed ages.
         archives: uploaded archives, from the end of the last job that used them on.
         audit: the audit log.
     """
@@ -46,6 +48,7 @@ class Retention:
     jobs: timedelta | None = timedelta(days=365)
     usage_jobs: timedelta | None = timedelta(days=730)
     shared_minutes: timedelta | None = timedelta(days=2)
+    fleet: timedelta | None = timedelta(days=400)
     archives: timedelta | None = timedelta(days=30)
     audit: timedelta | None = timedelta(days=730)
 
@@ -60,6 +63,7 @@ class Pruned:
     jobs: int = 0
     usage_jobs: int = 0
     shared_minutes: int = 0
+    fleet: int = 0
     archives: int = 0
     audit: int = 0
 
@@ -82,6 +86,7 @@ def prune(*, retention: Retention, storage: FileStorage, now: datetime, actor: A
         jobs=_jobs(retention.jobs, now),
         usage_jobs=_usage_jobs(retention.usage_jobs, now),
         shared_minutes=_shared_minutes(retention.shared_minutes, now),
+        fleet=prune_fleet(age=retention.fleet, now=now),
         archives=_archives(retention.archives, storage, now),
         audit=_audit(retention.audit, now, actor),
     )

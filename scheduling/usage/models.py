@@ -100,3 +100,29 @@ class UsageMark(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} until {self.summed_until}"
+
+
+class FleetInterval(models.Model):
+    """Totals of the fleet in the span that begins at ``at`` (``core.fleet_history``).
+
+    ``until`` is the time of the newest of ``samples`` samples; jobs and preemptions before it are
+    included. Each span length has its own rows, so that no reader sums up shorter spans.
+    """
+
+    span_seconds = models.PositiveIntegerField()
+    at = models.DateTimeField()
+    until = models.DateTimeField()
+    samples = models.PositiveIntegerField(default=0)
+    nodes = models.JSONField(default=dict)
+    virtual_clusters = models.JSONField(default=dict)
+    waits = models.JSONField(default=dict)
+    preemptions = models.JSONField(default=list)
+    free = models.JSONField(default=list)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["span_seconds", "at"], name="fleet_interval_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"fleet in {self.span_seconds} s from {self.at}"

@@ -23,6 +23,7 @@ AGES = {
     "jobs": "ended jobs with all their data",
     "usage_jobs": "usage per job in closed months",
     "shared_minutes": "minutes of shared devices",
+    "fleet": "intervals of the fleet's history",
     "archives": "uploaded archives, by last use",
     "audit": "audit log rows",
 }

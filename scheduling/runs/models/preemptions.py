@@ -41,7 +41,10 @@ class Preemption(models.Model):
                 condition=one_of("cause", PreemptionCause), name="preemption_cause_is_known"
             ),
         ]
-        indexes = [models.Index(fields=["job", "asked_at"], name="preemption_by_job")]
+        indexes = [
+            models.Index(fields=["job", "asked_at"], name="preemption_by_job"),
+            models.Index(fields=["asked_at"], name="preemption_by_time"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.cause} of attempt {self.attempt_id}"
