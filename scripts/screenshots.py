@@ -69,6 +69,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "people": ("/people/",),
     "usage": ("/usage/",),
     "usage-people": ("/usage/?by=person",),
+    "fleet": ("/fleet/",),
     "policies": ("/policies/",),
     "what-if": ("/policies/what-if/",),
     "what-if-answer": ("/policies/what-if/", r"/policies/what-if/\d+/$"),

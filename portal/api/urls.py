@@ -9,6 +9,7 @@ from portal.api.advice import AdviceViewSet
 from portal.api.announcements import AnnouncementViewSet
 from portal.api.cluster import ClusterViewSet
 from portal.api.device_types import DeviceAliasViewSet, DeviceTypeViewSet
+from portal.api.fleet import FleetViewSet
 from portal.api.fragmentation import FragmentationViewSet
 from portal.api.history import AuditViewSet, TimelineViewSet, UsageViewSet
 from portal.api.imports import ImportViewSet
@@ -69,6 +70,7 @@ RESOURCES: tuple[type[ApiViewSet], ...] = (
     EstimateViewSet,
     ShareViewSet,
     FragmentationViewSet,
+    FleetViewSet,
     WhatIfViewSet,
     AdviceViewSet,
     AuditViewSet,

@@ -37,6 +37,7 @@ WORDS: Final = (
     _("smoothed"),
     _("{number} events"),
     _("Not all values are positive."),
+    _("Double-click shows this line alone"),
     _("Metrics could not be loaded."),
     _("Loading the log …"),
     _("Log of {role} {rank}"),

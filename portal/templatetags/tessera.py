@@ -274,6 +274,8 @@ def chart(
     topic: str = "",
     every: int = 0,
     tall: bool = False,
+    csv: str = "",
+    link: str = "",
 ) -> dict[str, Any]:
     """Render a Plotly chart with its sentence and its table; see ``docs/portal-components.md``.
 
@@ -286,8 +288,13 @@ def chart(
         topic: topic of live updates.
         every: seconds after which it is fetched again; 0 for never.
         tall: 320 px instead of 200.
+        csv: address of the values as a file. The chart then has zoom, chips for its lines, and
+            buttons for reset, file and table.
+        link: charts with the same value zoom together.
     """
     return {
+        "csv": csv,
+        "link": link,
         "name": name,
         "figure": figure,
         "summary": summary,

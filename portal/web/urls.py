@@ -10,6 +10,7 @@ from portal.web import (
     attention,
     audit,
     device_types,
+    fleet,
     fragmentation,
     gallery,
     guides,
@@ -240,6 +241,8 @@ EVIDENCE: Final[list[URLPattern]] = [
     path("timeline/", timeline.timeline_page, name="timeline"),
     path("usage/", reports.usage_page, name="usage"),
     path("shares/", shares.shares, name="shares"),
+    path("fleet/", fleet.fleet, name="fleet"),
+    path("fleet/<slug:chart>.json", fleet.figure, name="fleet-figure"),
     path("fragmentation/", fragmentation.fragmentation, name="fragmentation"),
     path(
         "fragmentation/moves/<int:job_id>/",

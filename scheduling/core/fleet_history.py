@@ -1,7 +1,7 @@
 """Totals of the fleet by interval: samples, their sums, and quantiles of waits."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -119,7 +119,8 @@ class FleetTotals:
     def to_columns(self) -> dict[str, Any]:
         """Return the totals as JSON documents, by column."""
         return {
-            "nodes": self.nodes,
+            # Few long lists instead of one for each node: parsing them takes a third of the time.
+            "nodes": [list(self.nodes), *map(list, zip(*self.nodes.values(), strict=True))],
             "virtual_clusters": {str(pk): one for pk, one in self.virtual_clusters.items()},
             "waits": {
                 str(pk): {str(place): n for place, n in bins.items()}
@@ -138,7 +139,7 @@ class FleetTotals:
         """Return the totals of ``to_columns``; missing columns are empty."""
         samples, idle, stranded = columns.get("free") or (0, 0.0, {})
         return cls(
-            nodes={name: NodeTotals(*one) for name, one in columns.get("nodes", {}).items()},
+            nodes=_nodes_from(columns.get("nodes") or [[]]),
             virtual_clusters={
                 int(pk): VcTotals(*one) for pk, one in columns.get("virtual_clusters", {}).items()
             },
@@ -152,6 +153,11 @@ class FleetTotals:
             },
             free=FreeTotals(samples, idle, {int(size): one for size, one in stranded.items()}),
         )
+
+
+def _nodes_from(columns: Sequence[Sequence[Any]]) -> Mapping[str, NodeTotals]:
+    names, *sums = columns
+    return dict(zip(names, map(NodeTotals._make, zip(*sums, strict=True)), strict=True))
 
 
 def added(left: Mapping[K, int], right: Mapping[K, int]) -> dict[K, int]:

@@ -113,7 +113,7 @@ class FleetInterval(models.Model):
     at = models.DateTimeField()
     until = models.DateTimeField()
     samples = models.PositiveIntegerField(default=0)
-    nodes = models.JSONField(default=dict)
+    nodes = models.JSONField(default=list)
     virtual_clusters = models.JSONField(default=dict)
     waits = models.JSONField(default=dict)
     preemptions = models.JSONField(default=list)

@@ -2,6 +2,7 @@
 // `colour` names a design token, so it follows the theme. Line ends have labels. A table shows the same values.
 import { $, $$, getJson, translate } from "./dom.js";
 import { theme } from "./theme.js";
+import { Zoom } from "./zoom.js";
 
 const PACE_MS = 1000;
 const MOST_LABELS = 4;
@@ -45,15 +46,24 @@ export function colour(name) {
   return value;
 }
 
+// The mode bar lies in the right margin; all charts that zoom have the same one.
+export const interaction = (design, filename) => ({ ...design.config, displayModeBar: NARROW.matches ? false : "hover", doubleClick: "reset", displaylogo: false, modeBarButtons: [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"], ["toImage"]], toImageButtonOptions: { format: "png", scale: 2, filename } });
+
+export function zooming() {
+  const surface = colour("surface");
+  return { dragmode: NARROW.matches ? false : "zoom", paper_bgcolor: surface, plot_bgcolor: surface, modebar: { orientation: "v", bgcolor: "rgba(0,0,0,0)", color: colour("text-3"), activecolor: colour("text") } };
+}
+
 export function paint(trace) {
-  const { colour: name, ...rest } = trace;
+  const { colour: name, colours, ...rest } = trace;
+  if (colours) return { ...rest, colorscale: colours.map((each, place) => [place / (colours.length - 1), colour(each)]) };
   if (!name) return rest;
   const value = colour(name);
   const marker = { ...rest.marker, color: value };
   return rest.type === "bar" ? { ...rest, marker } : { ...rest, marker, line: { ...rest.line, color: value } };
 }
 
-const isNamedLine = (trace) => trace.type !== "bar" && trace.mode !== "markers" && trace.name;
+const isNamedLine = (trace) => !["bar", "heatmap"].includes(trace.type) && trace.mode !== "markers" && trace.name;
 
 function ends(traces, figure) {
   const lines = traces.filter(isNamedLine);
@@ -103,7 +113,7 @@ function layout(figure, design) {
   if (labels.length) painted.filter(isNamedLine).forEach((trace) => { trace.showlegend = false; });
   const low = NARROW.matches || figure.layout?.xaxis?.title;
   const { traces, shapes } = marked(figure);
-  const times = figure.data.some((trace) => typeof trace.x?.[0] === "string" && /^\d{4}-\d\d-\d\dT/.test(trace.x[0]));
+  const times = figure.layout?.xaxis?.type === "date" || figure.data.some((trace) => typeof trace.x?.[0] === "string" && /^\d{4}-\d\d-\d\dT/.test(trace.x[0]));
   return {
     data: [...painted, ...traces],
     layout: {
@@ -121,7 +131,18 @@ function layout(figure, design) {
   };
 }
 
+// The figure's own table, if its traces are no columns.
+function givenTable({ head, rows }) {
+  const element = Object.assign(document.createElement("table"), { className: "tight" });
+  const fill = (row, tag, cells) => cells.forEach((text) => row.append(Object.assign(document.createElement(tag), { textContent: text })));
+  fill(element.createTHead().insertRow(), "th", head);
+  const body = element.createTBody();
+  rows.forEach((cells) => fill(body.insertRow(), "td", cells));
+  return element;
+}
+
 function table(figure) {
+  if (figure.table) return givenTable(figure.table);
   const element = document.createElement("table");
   element.className = "tight";
   const head = element.createTHead().insertRow();
@@ -151,18 +172,23 @@ function describe(chart, figure) {
   $(".plot", chart).setAttribute("aria-label", figure.summary);
 }
 
-async function draw(chart, figure) {
+async function draw(chart, figure, zoom) {
   const plot = $(".plot", chart);
   describe(chart, figure);
   if (!figure.data.length) {
     const place = $(".waits", plot);
-    if (place) place.textContent = translate("No data yet.");
+    if (place) place.textContent = figure.empty ?? translate("No data yet.");
     return;
   }
   const { design, Plotly } = await library();
   $(".waits", plot)?.remove();
-  const { data, layout: look } = layout(figure, design);
-  await Plotly.react(plot, data, look, design.config);
+  const plain = layout(figure, design);
+  if (zoom) {
+    const { data, layout: look } = zoom.apply(figure, plain.data, { ...plain.layout, ...zooming() });
+    if (look.height) plot.style.minHeight = `${look.height}px`;
+    await Plotly.react(plot, data, look, interaction(design, $("script", chart)?.id ?? "chart"));
+    zoom.drawn(plot);
+  } else await Plotly.react(plot, plain.data, plain.layout, design.config);
   if (chart.dataset.view === "table") $(".twin", chart).replaceChildren(table(figure));
 }
 
@@ -179,12 +205,13 @@ export function startChart(chart) {
   let figure = JSON.parse($('script[type="application/json"]', chart)?.textContent ?? "null");
   let waiting = null;
   const show = async () => {
-    try { figure ??= await getJson(chart.dataset.url); await draw(chart, figure); } catch (error) { fail(chart, error); }
+    try { figure ??= await getJson(chart.dataset.url); await draw(chart, figure, zoom); } catch (error) { fail(chart, error); }
   };
   const refetch = async () => {
     waiting = null;
     try { figure = await getJson(chart.dataset.url); show(); } catch { /* the old picture stays */ }
   };
+  const zoom = "zooms" in chart.dataset ? new Zoom(chart, () => show()) : null;
   const button = $("[data-chart-table]", chart);
   button.addEventListener("click", () => {
     const on = chart.dataset.view !== "table";

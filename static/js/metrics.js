@@ -1,5 +1,5 @@
 // The chart of a job's metrics: chips choose metrics, a zoom loads finer points, smoothing and the log axis are drawn here.
-import { colour, library, paint, timeaxis } from "./charts.js";
+import { colour, interaction, library, paint, timeaxis, zooming } from "./charts.js";
 import { $, $$, getJson, translate } from "./dom.js";
 import { theme } from "./theme.js";
 
@@ -151,7 +151,6 @@ export class Metrics {
     const times = this.x === "time" ? timeaxis(design) : {};
     const { lanes: _count, ...given } = this.figure.layout;
     const axes = Object.fromEntries(Object.entries(given).filter(([name]) => name.startsWith("yaxis")).map(([name, axis]) => [name, { ...axis, fixedrange: false, automargin: true, type: this.isLog && canLog ? "log" : "linear", title: { ...axis.title, standoff: 4 } }]));
-    const surface = colour("surface");
     const layout = {
       ...axes,
       ...(triangles.length ? { yaxis20: { overlaying: lanes > 1 ? `y${lanes}` : "y", range: [0, 1], visible: false, fixedrange: true } } : {}),
@@ -159,19 +158,16 @@ export class Metrics {
       template: design[theme()],
       autosize: true,
       showlegend: false,
-      dragmode: NARROW.matches ? false : "zoom",
+      ...zooming(),
       hovermode: "x unified",
       hoversubplots: "axis",
-      paper_bgcolor: surface,
-      plot_bgcolor: surface,
       margin: { l: 56, r: NARROW.matches ? 12 : 44, t: annotations.length ? 34 : 10, b: 40 },
-      modebar: { orientation: "v", bgcolor: "rgba(0,0,0,0)", color: colour("text-3"), activecolor: colour("text") },
       height: lanes > 1 ? (lanes + 1) * (LANE_PX - 50) : 2 * LANE_PX - 40,
       shapes,
       annotations,
       uirevision: `${this.x} ${this.range ? "zoomed" : "whole"}`,
     };
-    const config = { ...design.config, displayModeBar: NARROW.matches ? false : "hover", doubleClick: "reset", displaylogo: false, modeBarButtons: [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"], ["toImage"]], toImageButtonOptions: { format: "png", scale: 2, filename: "metrics" } };
+    const config = interaction(design, "metrics");
     await Plotly.react(this.plot, [...data, ...triangles], layout, config);
     if (!this.isListening) {
       this.isListening = true;

@@ -50,6 +50,9 @@ BASELINES: Final[Mapping[str, int]] = {
     "/sweeps/": 8,
     "/job-templates/": 8,
     "/usage/": 11,
+    "/fleet/": 9,
+    "/fleet/nodes.json": 6,
+    "/fleet/waits.json": 6,
     "/policies/": 11,
     "/policies/what-if/": 10,
     # Without one, the cluster with most idle devices is sought for new people.

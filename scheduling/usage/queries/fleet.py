@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 from scheduling.clusters.models import VirtualCluster
 from scheduling.core.fleet_history import FleetTotals, FreeTotals, added, wait_quantile
@@ -42,9 +42,9 @@ SPANS: Final[Mapping[FleetRange, tuple[timedelta, int]]] = {
     FleetRange.DAY: (timedelta(days=1), 900),
     FleetRange.WEEK: (timedelta(days=7), 7200),
     FleetRange.MONTH: (timedelta(days=30), 28_800),
-    FleetRange.QUARTER: (timedelta(days=90), 28_800),
+    FleetRange.QUARTER: (timedelta(days=90), 86_400),
 }
-"""Length of each range, and seconds of its intervals: at most 271 intervals."""
+"""Length of each range, and seconds of its intervals: at most 97 intervals."""
 
 _CLUSTER_PARTS: Final = frozenset({FleetPart.NODES, FleetPart.FREE})
 
@@ -73,6 +73,17 @@ class FleetHistory:
     intervals: tuple[FleetSpan, ...]
     names: Mapping[int, str]
 
+    def between(self, since: datetime | None, until: datetime | None) -> Self:
+        """Return the history with only the intervals that begin in a part of the range."""
+        return replace(
+            self,
+            intervals=tuple(
+                one
+                for one in self.intervals
+                if (since is None or one.at >= since) and (until is None or one.at < until)
+            ),
+        )
+
 
 def fleet_history(
     viewer: Viewer,
@@ -81,11 +92,13 @@ def fleet_history(
     *,
     now: datetime,
     virtual_cluster: str = "",
+    newest: bool = False,
 ) -> FleetHistory:
     """Return some parts of the history, in two queries.
 
     Nodes and idle devices need the right to see the cluster. The other parts contain the virtual
-    clusters whose jobs the viewer may see; in preemptions, all others are ``OTHERS``.
+    clusters whose jobs the viewer may see; in preemptions, all others are ``OTHERS``. With
+    ``newest``, only the newest interval is read.
 
     Raises:
         ForbiddenError: the viewer may not see the cluster.
@@ -112,7 +125,7 @@ def fleet_history(
         FleetInterval.objects.filter(
             span_seconds=span, at__gt=since - timedelta(seconds=span), at__lte=now
         )
-        .order_by("at")
+        .order_by("-at")
         .values_list("at", "samples", *columns)
     )
     return FleetHistory(
@@ -127,7 +140,7 @@ def fleet_history(
                     FleetTotals.from_columns(dict(zip(columns, values, strict=True))), names
                 ),
             )
-            for at, samples, *values in rows
+            for at, samples, *values in reversed(rows[:1] if newest else rows)
         ),
         names=names,
     )

@@ -30,7 +30,8 @@ from tenants.viewers import Viewer
 AGES: Final[Mapping[int, timedelta | None]] = {
     900: timedelta(days=2),
     7200: timedelta(days=15),
-    28_800: None,
+    28_800: timedelta(days=35),
+    86_400: None,
 }
 """Retention of each span length in seconds; the longest one is set by the installation."""
 
@@ -128,7 +129,8 @@ def _waits(since: datetime, now: datetime) -> dict[int, dict[int, int]]:
         .order_by()
         .values_list("virtual_cluster_id", "submitted_at", "first_started_at")
     ):
-        waits.setdefault(vc, []).append((started - submitted).total_seconds())
+        if started is not None:
+            waits.setdefault(vc, []).append((started - submitted).total_seconds())
     return {vc: wait_bins(found) for vc, found in waits.items()}
 
 

@@ -153,11 +153,11 @@ def test_old_intervals_are_pruned_by_their_length(stage: Stage) -> None:
     for days in (500, 20, 3, 0):
         record_sample(now=now - timedelta(days=days), busy={})
 
-    assert prune_fleet(age=timedelta(days=400), now=now) == 3 + 2 + 1
+    assert prune_fleet(age=timedelta(days=400), now=now) == 4 + 2 + 1
     assert prune_fleet(age=None, now=now) == 0
 
     left = FleetInterval.objects.order_by("span_seconds", "at").values_list("span_seconds", "at")
-    assert [span for span, _ in left] == [900, 7200, 7200, 28_800, 28_800, 28_800]
+    assert [span for span, _ in left] == [900, *[7200] * 2, *[28_800] * 3, *[86_400] * 3]
 
 
 def test_a_sample_that_another_process_overtook_is_not_added(
