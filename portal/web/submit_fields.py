@@ -93,6 +93,7 @@ LABELS: Final = {
     "source.archive": gettext_lazy("Uploaded archive"),
     "instances": gettext_lazy("Instances"),
     "devices": gettext_lazy("Devices per instance"),
+    "processes": gettext_lazy("Processes"),
     "device_types": gettext_lazy("Device type"),
     "within": gettext_lazy("Placement level"),
     "pinned_cell": gettext_lazy("Pinned cell"),
@@ -176,6 +177,7 @@ JOB_FIELDS: Final = (
 ROLE_FIELDS: Final[tuple[tuple[str, Kind], ...]] = (
     ("instances", "integer"),
     ("devices", "integer"),
+    ("processes", "text"),
     ("device_types", "names"),
     ("within", "text"),
     ("pinned_cell", "text"),

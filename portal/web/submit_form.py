@@ -21,6 +21,7 @@ from scheduling.core.jobspec import (
     Ipc,
     JobClass,
     PlanChoice,
+    Processes,
     ProfileUse,
     Within,
 )
@@ -130,11 +131,16 @@ _USERS = (
     ("", gettext_lazy("node: the account of other jobs")),
     (ContainerUser.IMAGE.value, gettext_lazy("image: the image's own user")),
 )
+_PROCESSES = (
+    ("", gettext_lazy("one per instance")),
+    (Processes.PER_DEVICE.value, gettext_lazy("one per device, as with torchrun")),
+)
 _IPC = (
     ("", gettext_lazy("private")),
     (Ipc.HOST.value, gettext_lazy("host: that of the node")),
 )
 _MORE_OF_ROLE = (
+    "processes",
     *("ports", "image_secret", "completion_min_failed", "completion_min_succeeded"),
     *("container_user", "container_ipc", "container_shm", "container_workdir"),
     *("container_entrypoint", "container_rdma"),
@@ -228,6 +234,7 @@ def _offered(
     choices = {
         "virtual_cluster": _choices(((name, Name(name)) for name in clusters), values),
         "priority": _priority_choices(submit_context),
+        "processes": _PROCESSES,
         "container.user": _USERS,
         "container.ipc": _IPC,
         "elastic.mode": _MODES,

@@ -103,6 +103,7 @@ __all__ = (
     "PROBE",
     "PROTOCOL_VERSION",
     "PUT_SAVED",
+    "RANK_FILE",
     "READ",
     "READ_SAVED",
     "REMOVE",
@@ -220,6 +221,8 @@ CONTROL_FILE = "job/control.json"
 BATCH_FILE = "job/batch.json"
 LISTENS_FILE = "job/listens"
 COMMAND_FILE = "job/command.sh"
+RANK_FILE = "job/rank.sh"
+"""The command of the user, where the command file starts it several times."""
 PHASE_FILE, SHARED_FILE = "job/phase", "job/shared"
 JOB_BOUND_FILE = "job/bound.json"
 

@@ -109,6 +109,7 @@ class RunSpec:
     Attributes:
         run_id: ``<attempt>.<role>.<rank>``, consistent with the fields of these names.
         command: shell text; it becomes a script file that ``/bin/sh`` runs.
+        processes: processes that each run the command with an own rank; 0 to run it once.
         env: added to the job's environment.
         devices: numbers of the node's devices, for display and for declared CPU slots.
         gpus: those that are GPUs, by UUID, or by the driver's index where it reports no UUIDs.
@@ -177,6 +178,7 @@ class RunSpec:
     storage: List[StorageMount] = field(default_factory=list)
     host_ipc: bool = False
     beside: List[GuestPlace] = field(default_factory=list)
+    processes: int = 0
     protocol: int = PROTOCOL_VERSION
 
     def to_json(self) -> Json:
@@ -249,6 +251,7 @@ class RunSpec:
             storage=_storage(take),
             host_ipc=take.boolean("host_ipc", default=False),
             beside=_beside(take),
+            processes=take.integer("processes", 0, 0, 4096),
             protocol=version,
         )
         take.finish()
@@ -269,6 +272,7 @@ _DEFAULTS: Dict[str, object] = {
     "storage": [],
     "host_ipc": False,
     "beside": [],
+    "processes": 0,
 }
 
 
@@ -355,6 +359,8 @@ def _consistent(spec: RunSpec, take: Fields) -> RunSpec:
         raise take.refuse("command", "must not be empty")
     if spec.beside and sorted(place.device for place in spec.beside) != sorted(spec.devices):
         raise take.refuse("beside", "must have one place for each device")
+    if spec.processes and spec.processes != len(spec.devices):
+        raise take.refuse("processes", "must be the number of devices")
     if spec.log_segment_bytes * 2 > spec.log_cap_bytes:
         raise take.refuse("log_segment_bytes", "must be at most half of log_cap_bytes")
     return spec

@@ -68,11 +68,12 @@ def test_every_option_of_submit_lands_in_its_field(
 
     words = "submit --name n --vc v --command c --role r --instances 2 --devices 4 --type cpu-a"
     more = "--cpus 8 --memory 4GiB --image i --priority prod --opportunistic --env A=1=2 --env B="
+    more += " --per-device"
     assert tessera(*words.split(), *more.split()).status == 0
 
     role = {
         "instances": 2, "devices": 4, "device_types": ["cpu-a"], "cpus": 8.0, "memory": "4GiB",
-        "image": "i", "env": {"A": "1=2", "B": ""}, "command": "c",
+        "image": "i", "env": {"A": "1=2", "B": ""}, "command": "c", "processes": "per-device",
     }  # fmt: skip
     assert portal.asked[0].json == {
         "name": "n", "virtual_cluster": "v", "priority": "prod", "class": "opportunistic",

@@ -22,6 +22,7 @@ class GangMember:
         rank: within the role; ``node_rank`` through the gang.
         host: address for the other ranks.
         ports: ports of the member by label.
+        processes: processes with an own rank that run its command.
         node_host: address of its node; empty if equal to ``host``.
         interface: network interface of its node for traffic of the gang; empty if not chosen.
         adapters: active InfiniBand adapters of its node, if the gang is on several nodes.
@@ -33,6 +34,7 @@ class GangMember:
     host: str
     devices: tuple[int, ...]
     ports: Mapping[str, Sequence[int]]
+    processes: int = 1
     node_host: str = ""
     interface: str = ""
     adapters: Sequence[str] = ()
@@ -84,7 +86,8 @@ def as_name(text: str) -> str:
 
 __all__ = ("AttemptGang", "GangMember", "job_environment")
 
-# One thread per declared CPU slot, so that neighbours do not compete.
+# One thread for each declared CPU slot and each process of several, so that neighbours do not
+# compete; torchrun does so as well.
 _ONE_THREAD: Final = MappingProxyType({"OMP_NUM_THREADS": "1"})
 
 
@@ -101,7 +104,8 @@ def job_environment(
         gpu_access: how the engine gives GPUs to its container, one of ``GPU_ACCESSES``; empty for
             a plain process.
     """
-    defaults = {**({} if gpus else _ONE_THREAD), **_libraries(member)}
+    has_neighbours = not gpus or member.processes > 1
+    defaults = {**(_ONE_THREAD if has_neighbours else {}), **_libraries(member)}
     platform = {
         **_rendezvous(gang, member),
         **_devices(member),
@@ -126,16 +130,17 @@ def _libraries(member: GangMember) -> dict[str, str]:
 
 
 def _rendezvous(gang: AttemptGang, member: GangMember) -> dict[str, str]:
-    size = str(len(gang.members))
+    """Return the variables of the first process of a member, as torchrun sets them."""
+    before = sum(m.processes for m in gang.members[: member.node_rank])
     return {
         "MASTER_ADDR": gang.master.host,
         "MASTER_PORT": str(gang.port),
-        "WORLD_SIZE": size,
-        "RANK": str(member.node_rank),
-        "NNODES": size,
+        "WORLD_SIZE": str(sum(m.processes for m in gang.members)),
+        "RANK": str(before),
+        "NNODES": str(len(gang.members)),
         "NODE_RANK": str(member.node_rank),
         "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "1",
+        "LOCAL_WORLD_SIZE": str(member.processes),
     }
 
 

@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 from django.db.models import OuterRef, Subquery
 
 from scheduling.clusters.models import Device
-from scheduling.core.jobspec import (
-    parse_stored,
-)
+from scheduling.core.jobspec import Processes, parse_stored
 from scheduling.jobs.models import CHECKPOINT, JobEvent, JobSecret
 from scheduling.parallelism.models import AttemptPlan
 from scheduling.runs.models import Attempt, Member
@@ -96,8 +94,9 @@ def _gang(
     attempt: Attempt, members: Iterable[GangMember], plan: Mapping[str, Any] | None
 ) -> AttemptGang:
     job = attempt.job
+    spec = parse_stored(job.spec)
     return AttemptGang(
-        spec=parse_stored(job.spec),
+        spec=spec,
         job_id=job.pk,
         job_name=job.name,
         attempt_number=attempt.number,
@@ -105,7 +104,12 @@ def _gang(
         virtual_cluster=job.virtual_cluster.name,
         user=job.owner.username,
         port=attempt.port,
-        members=tuple(members),
+        members=tuple(
+            replace(member, processes=len(member.devices))
+            if spec.roles[member.role].processes is Processes.PER_DEVICE
+            else member
+            for member in members
+        ),
         layout=attempt.layout,
         plan=plan,
     )

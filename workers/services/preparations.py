@@ -14,6 +14,7 @@ from scheduling.core.jobspec import (
     GitSource,
     Ipc,
     JobSpec,
+    Processes,
     RoleSpec,
     demand,
 )
@@ -176,6 +177,7 @@ class Preparations:
             role=member.role,
             rank=member.rank,
             command=role.command,
+            processes=me.processes if role.processes is Processes.PER_DEVICE else 0,
             env=job_environment(
                 gang,
                 me,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from scheduling.core.jobspec.elastic import ElasticMode
 from scheduling.core.jobspec.elastic_fields import check_workers
 from scheduling.core.jobspec.errors import DocumentPlace, InvalidJobSpecError, RefusalError
 from scheduling.core.jobspec.job_fields import JOB_FIELDS
@@ -10,7 +11,7 @@ from scheduling.core.jobspec.parallel import check_parallel
 from scheduling.core.jobspec.scalars import KIB
 from scheduling.core.jobspec.sharing import check_guest
 from scheduling.core.jobspec.table import read_object
-from scheduling.core.jobspec.values import JobClass, JobSpec
+from scheduling.core.jobspec.values import JobClass, JobSpec, Processes
 from scheduling.core.messages import sentence
 
 MAX_SPEC_BYTES: Final = 256 * KIB
@@ -87,6 +88,7 @@ def _check_job(given: Mapping[str, Any], place: DocumentPlace) -> None:
     check_parallel(given, place)
     _check_ports(given, place)
     _check_rdma(given, place)
+    _check_processes(given, place)
     check_guest(given, place)
     _check_companions(given, place)
     compat = given.get("compat")
@@ -143,6 +145,22 @@ def _check_rdma(given: Mapping[str, Any], place: DocumentPlace) -> None:
                 role.container.rdma,
                 sentence("needs-several-instances"),
                 sentence("omit-rdma-or-add-instances"),
+                "conflict",
+            )
+
+
+def _check_processes(given: Mapping[str, Any], place: DocumentPlace) -> None:
+    """Refuse processes per device for hybrid parallelism, whose plan determines the processes."""
+    elastic = given.get("elastic")
+    is_hybrid = elastic is not None and elastic.mode is ElasticMode.HYBRID
+    if not is_hybrid and given.get("parallel") is None:
+        return
+    for name, role in given.get("roles", {}).items():
+        if role and role.processes is Processes.PER_DEVICE:
+            place.child("roles").child(name).child("processes").refuse(
+                role.processes.value,
+                sentence("plan-sets-processes"),
+                sentence("omit-processes"),
                 "conflict",
             )
 

@@ -29,7 +29,7 @@ from scheduling.core.jobspec.table import (
     read_object,
     text_schema,
 )
-from scheduling.core.jobspec.values import REDACTED, Completion, RoleSpec, Within
+from scheduling.core.jobspec.values import REDACTED, Completion, Processes, RoleSpec, Within
 from scheduling.core.messages import sentence
 
 MAX_INSTANCES: Final = 1000
@@ -116,8 +116,8 @@ def _check_companion(given: Mapping[str, Any], place: DocumentPlace) -> None:
             place.child(name).refuse(
                 None, sentence("missing"), sentence("size-companion"), "missing-field"
             )
-    for name in ("device_types", "within", "pinned_cell", "requires"):
-        if given.get(name) not in (None, (), Within.NODE):
+    for name in ("processes", "device_types", "within", "pinned_cell", "requires"):
+        if given.get(name) not in (None, (), Within.NODE, Processes.PER_INSTANCE):
             place.child(name).refuse(
                 None, sentence("needs-devices"), sentence("omit", name=name), "conflict"
             )
@@ -257,6 +257,15 @@ ROLE_FIELDS: Final = (
         "on the nodes of the others, and use CPUs and memory of their share.",
         read=_devices,
         schema=number_schema(0, 256),
+    ),
+    Field(
+        name="processes",
+        type="per-instance or per-device",
+        default="per-instance",
+        help="per-device: each instance runs the command once for each of its devices, with RANK, "
+        "LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE as torchrun sets them. Requires python3.",
+        read=lambda value, _place: Processes(choice(value, [one.value for one in Processes])),
+        schema={"enum": [one.value for one in Processes]},
     ),
     Field(
         name="device_types",

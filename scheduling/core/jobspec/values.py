@@ -56,6 +56,13 @@ class Within(StrEnum):
         return self in (Within.RACK, Within.POOL)
 
 
+class Processes(StrEnum):
+    """Processes that Tessera starts for one instance."""
+
+    PER_INSTANCE = "per-instance"
+    PER_DEVICE = "per-device"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """Completion rule of one role: numbers of instances that end the whole job.
@@ -77,6 +84,7 @@ class RoleSpec:
         command: script for the shell of the node or image, unchanged.
         instances: number of instances of the role.
         devices: devices of each instance.
+        processes: whether each instance runs its command once, or once for each device.
         device_types: accepted device types in order of preference; empty for any.
         within: cell that must contain an instance's devices.
         pinned_cell: pinned cell of the virtual cluster that contains all of them, or None.
@@ -95,6 +103,7 @@ class RoleSpec:
     command: str
     instances: int = 1
     devices: int = 1
+    processes: Processes = Processes.PER_INSTANCE
     device_types: tuple[str, ...] = ()
     within: Within = Within.NODE
     pinned_cell: str | None = None
@@ -347,6 +356,7 @@ def _role_document(role: RoleSpec) -> dict[str, Any]:
     document = {
         "instances": role.instances,
         "devices": role.devices,
+        "processes": None if role.processes is Processes.PER_INSTANCE else role.processes.value,
         "device_types": list(role.device_types) or None,
         "within": role.within.value,
         "pinned_cell": role.pinned_cell,

@@ -134,6 +134,12 @@ SPECS: Final[Mapping[str, Template]] = {
     "not-secret-of-role": fixed("is not a secret of this role, or the role has no image."),
     "size-companion": fixed("Give the CPUs and the memory of a role without devices."),
     "needs-devices": fixed("requires a role with devices."),
+    "plan-sets-processes": fixed(
+        "cannot be combined with parallel: the parallel plan determines the processes."
+    ),
+    "omit-processes": fixed(
+        "Omit processes, and start the training with python3 -m tessera.train.launch."
+    ),
     "no-role-with-devices": fixed("has no devices, and no other role of the gang has any."),
     "give-one-device": fixed(
         "Use 1 or more, or add a role with devices: a role without devices runs on their nodes."

@@ -65,6 +65,9 @@ Instances = Annotated[int | None, typer.Option("--instances", help="Instances (d
 Devices = Annotated[
     int | None, typer.Option("--devices", help="Devices of each instance (default 1).")
 ]
+PerDevice = Annotated[
+    bool, typer.Option("--per-device", help="Run the command once for each device.")
+]
 DeviceType = Annotated[str, typer.Option("--type", help="Device type.")]
 Cpus = Annotated[float | None, typer.Option("--cpus", help="CPUs of each instance.")]
 Memory = Annotated[str, typer.Option("--memory", help="Memory of each instance, e.g. 8GiB.")]
@@ -95,6 +98,7 @@ def submit(
     role: Role = "",
     instances: Instances = None,
     devices: Devices = None,
+    per_device: PerDevice = False,
     device_type: DeviceType = "",
     cpus: Cpus = None,
     memory: Memory = "",
@@ -117,8 +121,9 @@ def submit(
     """Submit a job: a specification file, or a command with options."""
     inline = InlineJob(
         name=name, virtual_cluster=vc, command=command, role=role, instances=instances,
-        devices=devices, device_type=device_type, cpus=cpus, memory=memory, image=image,
-        priority=priority, opportunistic=opportunistic, env=tuple(env or ()),
+        devices=devices, per_device=per_device, device_type=device_type, cpus=cpus,
+        memory=memory, image=image, priority=priority, opportunistic=opportunistic,
+        env=tuple(env or ()),
     )  # fmt: skip
     if follow_log and as_json:
         raise UsageError("--follow and --json cannot be combined: the log would mix with the JSON")
@@ -165,6 +170,7 @@ def plan(
     role: Role = "",
     instances: Instances = None,
     devices: Devices = None,
+    per_device: PerDevice = False,
     device_type: DeviceType = "",
     cpus: Cpus = None,
     memory: Memory = "",
@@ -178,8 +184,9 @@ def plan(
     """Preview a job: whether, where and when it would start. Nothing is submitted."""
     inline = InlineJob(
         name=name, virtual_cluster=vc, command=command, role=role, instances=instances,
-        devices=devices, device_type=device_type, cpus=cpus, memory=memory, image=image,
-        priority=priority, opportunistic=opportunistic, env=tuple(env or ()),
+        devices=devices, per_device=per_device, device_type=device_type, cpus=cpus,
+        memory=memory, image=image, priority=priority, opportunistic=opportunistic,
+        env=tuple(env or ()),
     )  # fmt: skip
     session: Session = context.obj
     with session.client() as client:

@@ -29,6 +29,7 @@ class InlineJob:
     role: str = ""
     instances: int | None = None
     devices: int | None = None
+    per_device: bool = False
     device_type: str = ""
     cpus: float | None = None
     memory: str = ""
@@ -52,6 +53,7 @@ class InlineJob:
         fields: dict[str, Any] = {
             "instances": self.instances,
             "devices": self.devices,
+            "processes": "per-device" if self.per_device else None,
             "device_types": [self.device_type] if self.device_type else None,
             "cpus": self.cpus,
             "memory": self.memory or None,

@@ -31,6 +31,14 @@ from tessera.node.runs import Run, Store
 from tessera.protocol import ProtocolError, RunSpec, RunStatus
 
 UNDO_SECONDS = 30.0
+_START_RANKS = f"""\
+# Starts {protocol.RANK_FILE}, the command of the job, once for each device.
+if ! command -v python3 >/dev/null 2>&1; then
+  echo "processes: per-device needs python3 3.8 or newer; there is none in PATH" >&2
+  exit 127
+fi
+exec python3 -m tessera.train.launch --each /bin/sh "$TESSERA_JOB_RUN_DIR/{protocol.RANK_FILE}"
+"""
 
 
 def prepare(
@@ -152,6 +160,9 @@ def _fill(run: Run, spec: RunSpec, secrets: Dict[str, str]) -> RunStatus:
     for name in (protocol.WORK_DIR, protocol.JOB_DIR, protocol.HOME_DIR):
         os.mkdir(run.file(name), 0o700)
     script = spec.command.encode("utf-8") + b"\n"
+    if spec.processes:
+        system.write_new(run.file(protocol.RANK_FILE), script)
+        script = _START_RANKS.encode("ascii")
     system.write_new(run.file(protocol.COMMAND_FILE), script)
     secret_files.write(run, secrets)
     check_ports(spec)

@@ -1,11 +1,15 @@
 """Starts a training script in one process for each device of this member, or by a layout.
 
     python3 -m tessera.train.launch train.py --steps 1000
+    python3 -m tessera.train.launch --each COMMAND ...      # for processes: per-device
 
 Each process gets RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE as from torchrun,
 and the index of its device in TESSERA_JOB_PROCESS_DEVICE. If there are more processes than
 devices, several share one (executors). If one fails, the launcher ends the others and exits with
-its exit code.
+its exit code. All devices of the member are visible to each process; it uses that of LOCAL_RANK.
+
+With ``--each`` the command is any program. Each process is the leader of a process group, and each
+line of its output begins with its rank, as in ``[rank3] loss=0.1``.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from typing import Any, Dict, List, Optional, Sequence
 from tessera.train import control
 from tessera.train.determinism import PORTABLE_CPU
 from tessera.train.environment import job
+from tessera.train.rank_output import RankOutput
 
 GRACE_SECONDS = 10.0
 POLL_SECONDS = 0.05
@@ -63,49 +68,133 @@ def environments(counts: Sequence[int], member: int, devices: int) -> List[Dict[
     ]
 
 
+def rank_environments(processes: int) -> List[Dict[str, str]]:
+    """Return the variables of the processes of this member, of which the first has RANK."""
+    first = int(os.environ.get("RANK") or 0)
+    return [
+        {
+            "RANK": str(first + local),
+            "LOCAL_RANK": str(local),
+            "LOCAL_WORLD_SIZE": str(processes),
+            "TESSERA_JOB_PROCESS_DEVICE": str(local),
+        }
+        for local in range(processes)
+    ]
+
+
 class Launcher:
     """The processes of this member.
 
     Args:
         command: command of each process.
         environments: variables of each in addition to the launcher's own.
+        output: receives the output of the processes, which then have process groups of their own;
+            None if they write to that of the launcher.
     """
 
-    def __init__(self, command: Sequence[str], environments: Sequence[Dict[str, str]]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environments: Sequence[Dict[str, str]],
+        output: Optional[RankOutput] = None,
+    ) -> None:
         shared = dict(os.environ)
         if os.environ.get("TESSERA_JOB_DETERMINISM") == "D2":
             shared.update(PORTABLE_CPU)
+        self._output = output
+        self._is_stopped = False
+        self._ranks = [own["RANK"] for own in environments]
         self._running = [
-            subprocess.Popen(list(command), env={**shared, **own}) for own in environments
+            self._start(list(command), {**shared, **own}, own["RANK"]) for own in environments
         ]
 
+    def _start(
+        self, command: List[str], environment: Dict[str, str], rank: str
+    ) -> "subprocess.Popen[bytes]":
+        if self._output is None:
+            return subprocess.Popen(command, env=environment)
+        writer = self._output.open(rank)
+        try:
+            return subprocess.Popen(
+                command, env=environment, stdout=writer, stderr=writer, start_new_session=True
+            )
+        finally:
+            os.close(writer)
+
     def stop(self, number: int = signal.SIGTERM, _frame: Any = None) -> None:
-        """Send a signal to all running processes."""
+        """Send a signal to all running processes, which then end in their own time."""
+        self._is_stopped = True
         for process in self._running:
             if process.poll() is None:
+                self._signal(process, number)
+
+    def _signal(self, process: "subprocess.Popen[bytes]", number: int) -> None:
+        try:
+            if self._output is None:
                 process.send_signal(number)
+            else:
+                os.killpg(process.pid, number)
+        except ProcessLookupError:
+            pass
 
     def wait(self) -> int:
         """Wait for all; returns 0, or the first failed exit code, after ending the others."""
         while True:
             codes = [process.poll() for process in self._running]
             failed = [code for code in codes if code]
-            if failed:
+            if self._have_ended():
+                break
+            if failed and not self._is_stopped:
+                self._say_failed(codes)
                 self._end_others()
-                return _exit_code(failed[0])
-            if all(code == 0 for code in codes):
-                return 0
+                break
+            self._pause()
+        if self._output is not None:
+            self._output.finish()
+        return _exit_code(failed[0]) if failed else 0
+
+    def _say_failed(self, codes: Sequence[Optional[int]]) -> None:
+        if self._output is None:
+            return
+        rank, code = next((rank, code) for rank, code in zip(self._ranks, codes) if code)
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        self._output.write_line(f"rank {rank} failed with {how}; ending the other ranks")
+
+    def _pause(self) -> None:
+        if self._output is None:
             time.sleep(POLL_SECONDS)
+        else:
+            self._output.pump(POLL_SECONDS)
 
     def _end_others(self) -> None:
         self.stop()
         deadline = time.monotonic() + GRACE_SECONDS
+        while time.monotonic() < deadline:
+            if self._have_ended():
+                return
+            self._pause()
         for process in self._running:
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            self._signal(process, signal.SIGKILL)
+            process.wait()
+
+    def _have_ended(self) -> bool:
+        """Return whether all processes have ended; after a stop, also those below a shell.
+
+        A shell ends at once by SIGTERM, while its program may still save its work.
+        """
+        if any(process.poll() is None for process in self._running):
+            return False
+        if self._output is None or not self._is_stopped:
+            return True
+        return not any(map(_has_group, self._running))
+
+
+def _has_group(process: "subprocess.Popen[bytes]") -> bool:
+    try:
+        os.killpg(process.pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _exit_code(code: int) -> int:
@@ -121,8 +210,17 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return 2
     here = job()
     devices = int(os.environ.get("TESSERA_JOB_DEVICE_COUNT") or 1)
-    counts = processes_of_members(control.starting_layout(), here.nodes, devices)
-    launcher = Launcher([sys.executable, *command], environments(counts, here.node_rank, devices))
+    layout = control.starting_layout()
+    is_each = command[0] == "--each"
+    if is_each and not (layout is not None and len(layout) == here.nodes):
+        own = rank_environments(int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
+    else:
+        counts = processes_of_members(layout, here.nodes, devices)
+        own = environments(counts, here.node_rank, devices)
+    if is_each:
+        launcher = Launcher(command[1:], own, RankOutput(sys.stdout.fileno()))
+    else:
+        launcher = Launcher([sys.executable, *command], own)
     signal.signal(signal.SIGTERM, launcher.stop)
     signal.signal(signal.SIGINT, launcher.stop)
     return launcher.wait()

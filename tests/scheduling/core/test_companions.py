@@ -55,6 +55,7 @@ def test_a_role_without_devices_survives_the_stored_forms_and_comes_last() -> No
         ({"ps": PS}, ["roles.ps.devices"]),
         ({"ps": {**PS, "cpus": None, "memory": None}, "w": WORKER}, ["cpus", "memory"]),
         ({"ps": {**PS, "within": "socket"}, "w": WORKER}, ["within"]),
+        ({"ps": {**PS, "processes": "per-device"}, "w": WORKER}, ["processes"]),
         ({"ps": {**PS, "device_types": ["A100"]}, "w": WORKER}, ["device_types"]),
         ({"ps": {**PS, "requires": {"cuda": "12"}}, "w": WORKER}, ["requires"]),
     ],

@@ -116,6 +116,8 @@ REFUSED = [
     (f"{CONTAINER}.user", "root", "malformed", "node, image"),
     (f"{CONTAINER}.ipc", "shareable", "malformed", "private, host"),
     (f"{CONTAINER}.shm", "1XB", "malformed", "8GiB"),
+    (f"{ROLE}.processes", 8, "wrong-type", "per-instance, per-device"),
+    (f"{ROLE}.processes", "per-gpu", "malformed", "per-instance, per-device"),
     (f"{CONTAINER}.rdma", "yes", "wrong-type", "true or false"),
     (f"{CONTAINER}.nofile", 1023, "out-of-range", "1024"),
     (f"{CONTAINER}.nofile", (1 << 20) + 1, "out-of-range", "1048576"),
@@ -658,3 +660,28 @@ def test_settings_of_a_container_need_an_image_and_do_not_contradict(
 
     assert (found.field, found.code) == (f"roles.worker.{field}", "conflict")
     assert found.remedy
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"parallel": {"batch": 32}},
+        {"elastic": {"mode": "hybrid", "min": 1, "max": 8}, "parallel": {"batch": 32}},
+    ],
+)
+def test_a_parallel_plan_determines_the_processes(changes: dict[str, object]) -> None:
+    role = {"command": "true", "devices": 8, "processes": "per-device"}
+    (found,) = refusals({"name": "a", "virtual_cluster": "v", "roles": {"w": role}, **changes})
+
+    assert (found.field, found.code) == ("roles.w.processes", "conflict")
+    assert "tessera.train.launch" in found.remedy
+
+
+def test_processes_per_device_survive_the_stored_form_and_the_default_is_omitted() -> None:
+    role = {"command": "true", "devices": 8, "processes": "per-device"}
+    spec = parse({"name": "a", "virtual_cluster": "v", "roles": {"w": role}})
+
+    assert spec.to_json()["roles"]["w"]["processes"] == "per-device"
+    assert parse_stored(spec.to_json()) == spec
+    usual = parse({"name": "a", "virtual_cluster": "v", "roles": {"w": {"command": "true"}}})
+    assert "processes" not in usual.to_json()["roles"]["w"]

@@ -81,3 +81,18 @@ def test_companions_hold_no_leases_and_the_next_round_changes_nothing(tmp_path: 
     assert not leases.filter(member__role="ps").exists()
     assert Member.objects.filter(attempt__job=job).count() == 5
     assert Job.objects.unscoped().get(pk=job.pk).state == "starting", result
+
+
+def test_each_device_of_the_role_gets_a_process(tmp_path: Path) -> None:
+    roles = {**ROLES, "worker": {**ROLES["worker"], "processes": "per-device"}}
+    make_job(document={"name": "ps", "virtual_cluster": "vision-a", "roles": roles})
+    run_round()
+
+    runs = runs_of_gang(tmp_path)
+
+    assert [runs[name].processes for name in ("worker.0", "worker.1", "ps.0")] == [8, 8, 0]
+    assert {run.env["WORLD_SIZE"] for run in runs.values()} == {"19"}
+    firsts = {name: run.env["RANK"] for name, run in runs.items()}
+    assert (firsts["worker.0"], firsts["worker.1"], firsts["ps.0"]) == ("0", "8", "16")
+    # CUDA numbers the devices 0 to 7 in each process, so that LOCAL_RANK selects one.
+    assert len(runs["worker.0"].env["CUDA_VISIBLE_DEVICES"].split(",")) == 8

@@ -67,6 +67,23 @@ def test_every_rank_knows_where_to_meet_and_who_it_is() -> None:
     assert found["TESSERA_JOB_USER"] == "alice"
 
 
+def test_ranks_count_the_processes_of_all_members() -> None:
+    whole = gang()
+    chief, *workers = whole.members
+    whole = replace(whole, members=(chief, *(replace(one, processes=2) for one in workers)))
+
+    found = [job_environment(whole, member, ["GPU-aa"]) for member in whole.members]
+
+    assert [one["RANK"] for one in found] == ["0", "1", "3"]
+    assert [one["LOCAL_WORLD_SIZE"] for one in found] == ["1", "2", "2"]
+    assert {one["WORLD_SIZE"] for one in found} == {"5"}
+    assert [(one["NODE_RANK"], one["NNODES"]) for one in found] == [
+        (str(n), "3") for n in range(3)
+    ]
+    # As with torchrun, processes that share a node do not compete for its processors.
+    assert [one.get("OMP_NUM_THREADS") for one in found] == [None, "1", "1"]
+
+
 def test_an_instance_of_a_job_that_is_no_gang_knows_which_one_it_is() -> None:
     alone = gang(
         gang=False,
