@@ -57,6 +57,7 @@ class IdlePolicyIn:
     stop_after: int | None = 3600
     exempt_priorities: tuple[str, ...] = ()
     binding: bool = False
+    devices: str = "all"
 
 
 class IdlePolicyOut(TypedDict):

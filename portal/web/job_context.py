@@ -37,6 +37,7 @@ from scheduling.runs.queries.predictions import outlook_of_job
 from scheduling.usage.queries.device_hours import DeviceHours, hours_of_jobs
 from scheduling.watching.queries import idling_of
 from workers.goodput import newest_points
+from workers.idle_devices import idle_devices_of
 
 PARALLELISM: Final = "job-parallelism"
 """The tab that only jobs with hybrid parallelism have."""
@@ -85,7 +86,7 @@ def head_context(request: PageRequest, job_id: int, tab: str) -> dict[str, Any]:
         "why": reason,
         "blockers": _blockers(request, reason.blocked_by),
         "unlimited": tuple((number, job_url(number)) for number in reason.unlimited),
-        "idling": idling_of(row.id) if row.state == "running" else None,
+        **_idleness(request, row),
         "failure": FailureClassChoice(row.failure_class).label if row.failure_class else "",
         "tab": tab,
         "tabs": tuple(
@@ -95,6 +96,16 @@ def head_context(request: PageRequest, job_id: int, tab: str) -> dict[str, Any]:
         ),
         "topic": f"job:{row.id}",
     }
+
+
+def _idleness(request: PageRequest, row: JobRow) -> dict[str, Any]:
+    """Return the idle warning of a running job, else a hint at devices that idle beside others."""
+    if row.state != "running":
+        return {}
+    idling = idling_of(row.id)
+    has_hint = idling is None and row.devices > 1
+    hint = idle_devices_of(row.id, now=request.now) if has_hint else None
+    return {"idling": idling, "idle_devices": hint}
 
 
 def _blockers(

@@ -26,6 +26,7 @@ from scheduling.core.jobspec import (
     Within,
 )
 from scheduling.core.jobspec.watching import NO_POLICY
+from scheduling.core.watching.idleness import IdleScope
 from scheduling.jobs.queries.submit_context import SubmitContext
 
 
@@ -126,6 +127,10 @@ _TOGETHER = (
 _IDLING = (
     ("", gettext_lazy("default of the virtual cluster")),
     (NO_POLICY, gettext_lazy("none")),
+)
+_IDLE_DEVICES = (
+    ("", gettext_lazy("all devices of the job")),
+    (IdleScope.ANY.value, gettext_lazy("any device of the job")),
 )
 _USERS = (
     ("", gettext_lazy("node: the account of other jobs")),
@@ -243,6 +248,7 @@ def _offered(
         "parallel.plan": _PLANS,
         "parallel.profile": _PROFILES,
         "idle_policy": _IDLING,
+        "idle_policy.devices": _IDLE_DEVICES,
         "gang": _TOGETHER,
         "class": tuple((each.value, each.value.capitalize()) for each in JobClass),
         "within": tuple((level, level) for level in levels),

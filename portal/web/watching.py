@@ -56,6 +56,15 @@ class IdleForm(forms.Form):
         required=False,
         widget=forms.CheckboxSelectMultiple,
     )
+    devices = forms.ChoiceField(
+        label=gettext_lazy("Idle devices"),
+        choices=[
+            ("all", gettext_lazy("all devices of a job")),
+            ("any", gettext_lazy("any device of a job")),
+        ],
+        initial="all",
+        required=False,
+    )
     binding = forms.BooleanField(
         label=gettext_lazy("Jobs may only tighten this policy"), required=False
     )
@@ -177,4 +186,5 @@ def _rule(form: IdleForm) -> dict[str, Any] | None:
         "stop_after": None if stop is None else stop * 60,
         "exempt_priorities": values["exempt_priorities"],
         "binding": values["binding"],
+        "devices": values["devices"] or "all",
     }

@@ -4,6 +4,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from scheduling.clusters.models.virtual_clusters import VirtualCluster
+from scheduling.core.watching.idleness import IdleScope
 from scheduling.core.watching.log_rules import LogAction
 from scheduling.enums import one_of
 from scheduling.jobs.models import Job
@@ -16,6 +17,13 @@ class LogActionChoice(models.TextChoices):
     EXCLUDE_NODE = LogAction.EXCLUDE_NODE.value, "the next attempt avoids the node"
     STOP_RETRIES = LogAction.STOP_RETRIES.value, "there is no next attempt"
     LABEL = LogAction.LABEL.value, "the job gets a label"
+
+
+class IdleScopeChoice(models.TextChoices):
+    """The scopes of idle policies with their display names."""
+
+    ALL = IdleScope.ALL.value, "all devices of the job"
+    ANY = IdleScope.ANY.value, "any device of the job"
 
 
 class IdleRule(models.Model):
@@ -34,9 +42,13 @@ class IdleRule(models.Model):
     stop_after = models.PositiveIntegerField(null=True, default=3600)
     exempt_priorities = models.JSONField(default=list, blank=True)
     binding = models.BooleanField(default=False)
+    devices = models.CharField(max_length=3, choices=IdleScopeChoice, default=IdleScopeChoice.ALL)
 
     class Meta:
         constraints = [
+            models.CheckConstraint(
+                condition=one_of("devices", IdleScopeChoice), name="idle_rule_devices_are_known"
+            ),
             models.CheckConstraint(
                 condition=Q(below__gt=0, below__lte=100), name="idle_rule_below_is_a_share"
             ),
@@ -51,7 +63,11 @@ class IdleRule(models.Model):
 
 
 class IdleSpell(models.Model):
-    """A running job whose devices were all idle from ``since`` until ``until``."""
+    """A running job of which devices were idle from ``since`` until ``until``.
+
+    ``devices`` lists node ID and index of each. ``idle_devices`` is their number, or null if they
+    are all devices of the job.
+    """
 
     job = models.OneToOneField(
         Job, on_delete=models.CASCADE, primary_key=True, related_name="idle_spell"
@@ -61,6 +77,8 @@ class IdleSpell(models.Model):
     until = models.DateTimeField()
     warned_at = models.DateTimeField(null=True)
     stop_at = models.DateTimeField(null=True)
+    devices = models.JSONField(default=list)
+    idle_devices = models.PositiveIntegerField(null=True)
 
     def __str__(self) -> str:
         return f"job {self.job_id} idle since {self.since}"

@@ -23,16 +23,20 @@ class Idling:
     Attributes:
         since: time at which its devices became idle.
         stop_at: time at which it is stopped if they stay idle; None if it is not stopped.
+        devices: number of idle devices; None for all devices of the job.
     """
 
     since: datetime
     stop_at: datetime | None
+    devices: int | None = None
 
 
 def idling_of(job_id: int) -> Idling | None:
     """Return the idle warning of a job, or None; the caller has checked the rights."""
     spell = IdleSpell.objects.filter(job=job_id, warned_at__isnull=False).first()
-    return Idling(since=spell.since, stop_at=spell.stop_at) if spell else None
+    if spell is None:
+        return None
+    return Idling(since=spell.since, stop_at=spell.stop_at, devices=spell.idle_devices)
 
 
 def idle_rule_of(viewer: Viewer, virtual_cluster_id: int) -> tuple[VirtualCluster, dict[str, Any]]:
@@ -46,7 +50,7 @@ def idle_rule_of(viewer: Viewer, virtual_cluster_id: int) -> tuple[VirtualCluste
     if vc is None:
         raise NotFoundError(sentence("no-such-cluster"), field="id")
     rows = IdleRule.objects.filter(virtual_cluster=vc)
-    names = ("below", "warn_after", "stop_after", "exempt_priorities", "binding")
+    names = ("below", "warn_after", "stop_after", "exempt_priorities", "binding", "devices")
     return vc, dict(rows.values(*names).first() or {})
 
 

@@ -1,13 +1,13 @@
 """Device use of jobs from telemetry, for policies and the detection of idle jobs."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from statistics import fmean
 from typing import Any, Final
 
-from scheduling.core.watching.idleness import IdleAction
+from scheduling.core.watching.idleness import IdleAction, IdleScope, Places
 from scheduling.runs.services.progress import Used, followed_attempts, keep_uses
 from scheduling.watching.services.idling import Watched, look, watched
 from workers.models import NodeTelemetry
@@ -100,28 +100,32 @@ def look_at_idling(*, now: datetime) -> dict[int, IdleAction]:
     return done
 
 
-def minutes_of(one: Watched, readings: BusyReadings) -> dict[datetime, bool]:
-    """Return by minute whether all devices of a job are known to be idle.
+def minutes_of(one: Watched, readings: BusyReadings) -> dict[datetime, Places]:
+    """Return by minute the devices of a job that are known to be idle, as its policy counts them.
 
-    Minutes without a sample of a node are omitted; a busy or unknown device gives False.
+    Minutes without a sample of a node are omitted; a busy or unknown device is not idle. A policy
+    for all devices counts none while one of them is busy.
     """
     nodes = {node for node, _ in one.members}
     if not nodes:
         return {}
     common = set.intersection(*(set(readings.get(node, ())) for node in nodes))
-    share = one.policy.below / 100
-    return {
-        minute: all(
-            _idles(readings[node][minute], devices, share) for node, devices in one.members
+    share, every = one.policy.below / 100, one.places
+    found = {}
+    for minute in common:
+        if minute < one.running_at:
+            continue
+        idle = frozenset(
+            (node, index) for node, index in every if _idles(readings[node][minute], index, share)
         )
-        for minute in common
-        if minute >= one.running_at
-    }
+        is_counted = idle == every or one.policy.devices is IdleScope.ANY
+        found[minute] = idle if is_counted else frozenset()
+    return found
 
 
-def _idles(busy: list[float | None], devices: Iterable[int], share: float) -> bool:
-    values = [busy[index] if index < len(busy) else None for index in devices]
-    return bool(values) and all(value is not None and value < share for value in values)
+def _idles(busy: list[float | None], index: int, share: float) -> bool:
+    value = busy[index] if index < len(busy) else None
+    return value is not None and value < share
 
 
 def _busy_readings(node_ids: set[int], now: datetime) -> BusyReadings:

@@ -131,7 +131,9 @@ def _stuck(viewer: Viewer, now: datetime) -> Iterator[ClusterProblem]:
 
 
 def _idle(now: datetime) -> Iterator[ClusterProblem]:
-    spells = IdleSpell.objects.filter(since__lte=now - IDLE_AFTER, job__state=JobState.RUNNING)
+    spells = IdleSpell.objects.filter(
+        since__lte=now - IDLE_AFTER, job__state=JobState.RUNNING, idle_devices=None
+    )
     found = spells.aggregate(jobs=Count("pk"), devices=Sum("job__devices"), since=Min("since"))
     if found["jobs"]:
         since = found.pop("since")

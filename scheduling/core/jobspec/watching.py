@@ -19,7 +19,7 @@ from scheduling.core.jobspec.table import (
 )
 from scheduling.core.messages import sentence
 from scheduling.core.notices import JOB_WORDS
-from scheduling.core.watching.idleness import LEAST_NOTICE, IdlePolicy
+from scheduling.core.watching.idleness import LEAST_NOTICE, IdlePolicy, IdleScope
 from scheduling.core.watching.log_metrics import MOST_METRICS, LogMetric, NumberPattern
 from scheduling.core.watching.log_rules import (
     LONGEST_NAME,
@@ -65,7 +65,10 @@ def idle_policy_of(document: object) -> IdlePolicy | None:
     """Read the policy of a stored document; return None if the job sets none."""
     if document == NO_POLICY:
         return IdlePolicy(exempt=True)
-    return IdlePolicy(**document) if isinstance(document, Mapping) else None
+    if not isinstance(document, Mapping):
+        return None
+    scope = IdleScope(document.get("devices", IdleScope.ALL))
+    return IdlePolicy(**{**document, "devices": scope})
 
 
 def idle_policy_document(policy: IdlePolicy) -> dict[str, Any] | str:
@@ -73,7 +76,8 @@ def idle_policy_document(policy: IdlePolicy) -> dict[str, Any] | str:
     if policy.exempt:
         return NO_POLICY
     stop = policy.stop_after if policy.stop_after is not None else "never"
-    return {"below": policy.below, "warn_after": policy.warn_after, "stop_after": stop}
+    scope = {} if policy.devices is IdleScope.ALL else {"devices": policy.devices.value}
+    return {"below": policy.below, "warn_after": policy.warn_after, "stop_after": stop, **scope}
 
 
 def log_rule_documents(rules: tuple[LogRuleSpec, ...]) -> list[dict[str, str]] | None:
@@ -227,6 +231,14 @@ IDLE_FIELDS: Final = (
         "the warning.",
         read=_stop_after,
         schema=AMOUNT,
+    ),
+    Field(
+        name="devices",
+        type="all or any",
+        default="all",
+        help="all: the times count while all devices are idle. any: while at least one device is.",
+        read=lambda value, _place: IdleScope(choice(value, [one.value for one in IdleScope])),
+        schema={"enum": [one.value for one in IdleScope]},
     ),
 )
 

@@ -22,6 +22,10 @@ CLUSTERS: Final[Mapping[str, Template]] = {
         "Its devices were idle for %(idle)s minutes; the idle policy allows %(allowed)s. A "
         "warning was sent."
     ),
+    "idle-stopped-some": fixed(
+        "%(some)s of its %(all)s devices were idle for %(idle)s minutes; the idle policy allows "
+        "%(allowed)s. A warning was sent."
+    ),
     "give-percentage": fixed("Give a percentage above 0."),
     "give-warn-after": fixed("Give 5 minutes to 7 days, in seconds."),
     "give-stop-after": fixed("Give at least 5 minutes more than warn_after, in seconds, or null."),
@@ -160,6 +164,11 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "idle-warning": fixed(
         "Its devices were busy for less than %(below)s %% of the time for %(minutes)s minutes."
     ),
+    "idle-warning-some": fixed(
+        "%(some)s of its %(all)s devices were busy for less than %(below)s %% of the time for "
+        "%(minutes)s minutes."
+    ),
+    "give-idle-scope": fixed("Write all or any."),
     "idle-warning-with-stop": fixed(
         "%(idle)s It will be stopped at %(time)s UTC if they stay idle."
     ),

@@ -12,6 +12,16 @@ LONGEST_GAP: Final = timedelta(minutes=3)
 LEAST_NOTICE: Final = 300
 """Minimum seconds between the warning and the stop."""
 
+Places = frozenset[tuple[int, int]]
+"""Devices of a job: IDs of their nodes, and indices."""
+
+
+class IdleScope(StrEnum):
+    """The devices of a job that must be idle together for a warning and a stop."""
+
+    ALL = "all"
+    ANY = "any"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdlePolicy:
@@ -21,25 +31,29 @@ class IdlePolicy:
         below: percent; a device idles in a minute in which it was busy for a smaller share.
         warn_after: seconds of idling after which its owner is warned.
         stop_after: idle seconds after which the job is stopped; None for never.
+        devices: whether all devices of a job must be idle, or any one of them.
         exempt: whether the job is exempt from any action.
     """
 
     below: float = 5.0
     warn_after: int = 1800
     stop_after: int | None = 3600
+    devices: IdleScope = IdleScope.ALL
     exempt: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdlePeriod:
-    """A span of minutes in which all devices of a job were idle.
+    """A span of minutes in which devices of a job were idle.
 
     Attributes:
+        devices: devices that were idle in each of its minutes; not empty.
         since: start of its first minute.
         until: end of its newest minute.
         warned_at: time of the warning to the owner; None before it.
     """
 
+    devices: Places
     since: datetime
     until: datetime
     warned_at: datetime | None = None
@@ -59,25 +73,26 @@ class IdleAction(StrEnum):
 
 
 def follow(
-    spell: IdlePeriod | None, minutes: Mapping[datetime, bool], *, now: datetime
+    spell: IdlePeriod | None, minutes: Mapping[datetime, Places], *, now: datetime
 ) -> IdlePeriod | None:
     """Update the idle period with newer minutes; return None if the job is not idle or unknown.
 
     Args:
         spell: idle period after the last check.
-        minutes: by start of the minute, whether all devices were observed and idle; unobserved
-            minutes are missing.
+        minutes: by start of the minute, the devices that were observed and idle, as far as the
+            policy counts them; unobserved minutes are missing.
         now: the present.
     """
     for minute in sorted(minutes):
         if spell is not None and minute < spell.until:
             continue
-        if not minutes[minute]:
+        idle = minutes[minute]
+        if not idle:
             spell = None
-        elif spell is None or minute - spell.until > LONGEST_GAP:
-            spell = IdlePeriod(since=minute, until=minute + MINUTE)
+        elif spell is None or minute - spell.until > LONGEST_GAP or spell.devices.isdisjoint(idle):
+            spell = IdlePeriod(devices=idle, since=minute, until=minute + MINUTE)
         else:
-            spell = replace(spell, until=minute + MINUTE)
+            spell = replace(spell, devices=spell.devices & idle, until=minute + MINUTE)
     if spell is not None and now - spell.until > LONGEST_GAP:
         return None
     return spell
@@ -120,4 +135,5 @@ def in_force(
         below=max(own.below, usual.below),
         warn_after=min(own.warn_after, usual.warn_after),
         stop_after=min(stops, default=None),
+        devices=IdleScope.ANY if IdleScope.ANY in (own.devices, usual.devices) else IdleScope.ALL,
     )

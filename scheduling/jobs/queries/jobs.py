@@ -76,6 +76,7 @@ _COLUMNS: Final = (
     "max_duration_seconds",
     "owner_id",
     "idle_spell__since",
+    "idle_spell__idle_devices",
     *(f"estimate__{name}" for name in _ESTIMATE),
 )
 
@@ -390,8 +391,13 @@ def _row(viewer: Viewer, facts: Mapping[str, Any], places: Mapping[int, int]) ->
         # Without a reason, no round has tried the job since its last change, and the stored queue
         # order is older.
         ahead=places.get(facts["id"]) if waits and facts["reason_code"] else None,
-        idle_since=facts["idle_spell__since"] if facts["state"] == JobState.RUNNING else None,
+        idle_since=_idle_since(facts),
     )
+
+
+def _idle_since(facts: Mapping[str, Any]) -> datetime | None:
+    is_whole = facts["state"] == JobState.RUNNING and facts["idle_spell__idle_devices"] is None
+    return facts["idle_spell__since"] if is_whole else None
 
 
 def _what_helps(

@@ -1,7 +1,7 @@
 """Idle jobs: detection, warning, and a stop at or after the time announced in the warning."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -17,6 +17,8 @@ from scheduling.core.watching.idleness import (
     IdleAction,
     IdlePeriod,
     IdlePolicy,
+    IdleScope,
+    Places,
     follow,
     in_force,
     step_of,
@@ -55,6 +57,11 @@ class Watched:
     members: tuple[tuple[int, tuple[int, ...]], ...]
     spell: IdlePeriod | None
 
+    @property
+    def places(self) -> Places:
+        """All devices of the attempt."""
+        return frozenset((node, index) for node, devices in self.members for index in devices)
+
 
 def watched() -> list[Watched]:
     """Return running jobs with an idle policy, in four queries; delete idle spells of others."""
@@ -74,7 +81,7 @@ def watched() -> list[Watched]:
 
 
 @transaction.atomic
-def look(one: Watched, minutes: Mapping[datetime, bool], *, now: datetime) -> IdleAction:
+def look(one: Watched, minutes: Mapping[datetime, Places], *, now: datetime) -> IdleAction:
     """Apply the idle policy of one job to newer minutes of its devices.
 
     Args:
@@ -95,7 +102,7 @@ def look(one: Watched, minutes: Mapping[datetime, bool], *, now: datetime) -> Id
     if step is IdleAction.STOP:
         return step if _stop(one, spell, now) else IdleAction.NOTHING
     if step is IdleAction.WARN:
-        spell = IdlePeriod(since=spell.since, until=spell.until, warned_at=now)
+        spell = replace(spell, warned_at=now)
     if not _keep(one, spell):
         return IdleAction.NOTHING
     if step is IdleAction.WARN:
@@ -120,6 +127,8 @@ def _keep(one: Watched, spell: IdlePeriod) -> bool:
         "until": spell.until,
         "warned_at": spell.warned_at,
         "stop_at": stop_at(spell, one.policy),
+        "devices": sorted(spell.devices),
+        "idle_devices": None if spell.devices == one.places else len(spell.devices),
     }
     if _as_read(one).update(**columns):
         return True
@@ -137,8 +146,8 @@ def set_idle_rule(
     Args:
         viewer: a lead of its tenant, or a cluster admin.
         virtual_cluster: the virtual cluster.
-        rule: some of ``below``, ``warn_after``, ``stop_after``, ``exempt_priorities`` and
-            ``binding``; None deletes the policy.
+        rule: some of ``below``, ``warn_after``, ``stop_after``, ``exempt_priorities``,
+            ``binding`` and ``devices``; None deletes the policy.
 
     Raises:
         ForbiddenError: the viewer may not set the policy.
@@ -176,6 +185,7 @@ def rule_values(rule: IdleRule) -> dict[str, Any]:
         "stop_after": rule.stop_after,
         "exempt_priorities": list(rule.exempt_priorities),
         "binding": rule.binding,
+        "devices": str(rule.devices),
     }
 
 
@@ -183,7 +193,10 @@ def _policy(own: object, rule: IdleRule | None, priority: object) -> IdlePolicy 
     usual = None
     if rule is not None and priority not in rule.exempt_priorities:
         usual = IdlePolicy(
-            below=rule.below, warn_after=rule.warn_after, stop_after=rule.stop_after
+            below=rule.below,
+            warn_after=rule.warn_after,
+            stop_after=rule.stop_after,
+            devices=IdleScope(rule.devices),
         )
     return in_force(idle_policy_of(own), usual, binding=rule is not None and rule.binding)
 
@@ -216,16 +229,17 @@ def _attempts(policies: Mapping[int, IdlePolicy]) -> list[Watched]:
 def _spell(row: IdleSpell | None) -> IdlePeriod | None:
     if row is None:
         return None
-    return IdlePeriod(since=row.since, until=row.until, warned_at=row.warned_at)
+    devices = frozenset((node, index) for node, index in row.devices)
+    return IdlePeriod(devices=devices, since=row.since, until=row.until, warned_at=row.warned_at)
 
 
 def _warn(one: Watched, spell: IdlePeriod, now: datetime) -> None:
     ends = stop_at(spell, one.policy)
-    idle = sentence(
-        "idle-warning",
-        below=format(one.policy.below, "g"),
-        minutes=format(spell.seconds / 60, ".0f"),
-    )
+    shown = {"below": format(one.policy.below, "g"), "minutes": format(spell.seconds / 60, ".0f")}
+    if spell.devices == one.places:
+        idle = sentence("idle-warning", **shown)
+    else:
+        idle = sentence("idle-warning-some", some=len(spell.devices), all=len(one.places), **shown)
     if ends:
         idle = sentence("idle-warning-with-stop", idle=idle, time=format(ends, "%H:%M"))
     record_job_event(
@@ -239,14 +253,18 @@ def _warn(one: Watched, spell: IdlePeriod, now: datetime) -> None:
                 "idle_seconds": int(spell.seconds),
                 "below": one.policy.below,
                 "stop_at": ends.isoformat() if ends else None,
+                "devices": len(spell.devices),
             },
         ),
     )
 
 
 def _stop(one: Watched, spell: IdlePeriod, now: datetime) -> bool:
+    is_whole = spell.devices == one.places
+    counts = {} if is_whole else {"some": len(spell.devices), "all": len(one.places)}
     words = sentence(
-        "idle-stopped",
+        "idle-stopped" if is_whole else "idle-stopped-some",
+        **counts,
         idle=format(spell.seconds / 60, ".0f"),
         allowed=format((one.policy.stop_after or 0) / 60, ".0f"),
     )
@@ -283,6 +301,7 @@ def _faults(row: IdleRule) -> list[FieldError]:
             sentence("give-classes"),
         ),
         ("binding", isinstance(row.binding, bool), sentence("use-boolean")),
+        ("devices", row.devices in list(IdleScope), sentence("give-idle-scope")),
     )
     return [
         FieldError(

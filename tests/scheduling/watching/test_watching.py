@@ -1,11 +1,20 @@
 """Idling jobs are warned before they are stopped; lines of logs end jobs as rules say."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
 from scheduling.clusters.models import Node, VirtualCluster
-from scheduling.core.watching.idleness import IdleAction, IdlePeriod, IdlePolicy, follow, in_force
+from scheduling.core.watching.idleness import (
+    IdleAction,
+    IdlePeriod,
+    IdlePolicy,
+    IdleScope,
+    Places,
+    follow,
+    in_force,
+)
 from scheduling.core.watching.log_rules import LogAction, LogRuleSpec, RuleHit
 from scheduling.jobs.models import Job, JobEvent
 from scheduling.runs.models import Attempt, Member
@@ -24,8 +33,12 @@ from workers.services.device_use import look_at_idling
 M = timedelta(minutes=1)
 
 
-def minutes(*busy: bool | None) -> dict[datetime, bool]:
-    return {NOW + n * M: one for n, one in enumerate(busy) if one is not None}
+A, B, C = (1, 0), (1, 1), (2, 0)
+
+
+def minutes(*idle: bool | None) -> dict[datetime, Places]:
+    known = {NOW + n * M: one for n, one in enumerate(idle) if one is not None}
+    return {minute: frozenset({A, B} if one else ()) for minute, one in known.items()}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +59,7 @@ def test_only_minutes_that_are_known_to_be_idle_count(seen, seconds):
 
 
 def test_a_spell_ends_when_nothing_is_heard_any_more():
-    spell = IdlePeriod(since=NOW, until=NOW + 30 * M, warned_at=NOW)
+    spell = IdlePeriod(devices=frozenset({A}), since=NOW, until=NOW + 30 * M, warned_at=NOW)
 
     assert follow(spell, {}, now=NOW + 33 * M) == spell
     assert follow(spell, {}, now=NOW + 34 * M) is None
@@ -61,6 +74,56 @@ def test_a_binding_policy_can_be_made_stricter_and_not_laxer():
     assert in_force(IdlePolicy(exempt=True), usual, binding=True) == usual
     strict = IdlePolicy(below=5, warn_after=600, stop_after=3600)
     assert in_force(lax, usual, binding=True) == strict
+    single = replace(usual, devices=IdleScope.ANY)
+    assert in_force(lax, single, binding=True) == replace(strict, devices=IdleScope.ANY)
+    assert in_force(replace(lax, devices=IdleScope.ANY), usual, binding=True) == replace(
+        strict, devices=IdleScope.ANY
+    )
+
+
+@pytest.mark.parametrize(
+    ("idle", "since", "devices"),
+    [
+        (({A, B}, {A}, {A, C}), 0, {A}),
+        (({A, B}, {C}, {C, B}), 1, {C}),
+        (({A}, {B}, {A}), 2, {A}),
+        (({A}, {A}, set()), None, set()),
+    ],
+)
+def test_a_spell_is_of_devices_that_were_idle_in_each_of_its_minutes(idle, since, devices):
+    seen = {NOW + n * M: frozenset(one) for n, one in enumerate(idle)}
+
+    spell = follow(None, seen, now=NOW + 3 * M)
+
+    assert (spell and spell.since) == (None if since is None else NOW + since * M)
+    assert (set(spell.devices) if spell else set()) == devices
+
+
+@pytest.mark.django_db
+def test_one_idle_device_of_a_busy_job_triggers_only_the_policy_for_any_device():
+    make_two_tenants()
+    policy = {"warn_after": "10m", "stop_after": "20m"}
+    job = submit(idle_policy={**policy, "devices": "any"}, worker={"devices": 4})
+    other = submit(idle_policy=policy, worker={"devices": 4})
+    start(job)
+    start(other)
+    done: list[dict[int, IdleAction]] = []
+    for minute in range(0, 20, 5):
+        for member in Member.objects.filter(attempt__job__in=[job, other]).select_related("node"):
+            busy = [0.9] * 8
+            busy[member.devices[0]] = 0.0
+            for n in range(minute, minute + 5):
+                NodeTelemetry.objects.get_or_create(
+                    node=member.node, at=NOW + n * M, defaults={"utilisation": busy}
+                )
+        done.append(look_at_idling(now=NOW + (minute + 5) * M))
+
+    assert [one.get(job.pk) for one in done] == [None, IdleAction.WARN, None, IdleAction.STOP]
+    assert not any(other.pk in one for one in done)
+    warning = JobEvent.objects.get(job=job, kind="idle-warning")
+    assert "1 of its 4 devices" in warning.text
+    job.refresh_from_db()
+    assert "1 of its 4 devices" in job.end_message
 
 
 @pytest.fixture
@@ -255,7 +318,7 @@ def test_of_two_who_look_at_once_one_acts_on_what_it_read(clusters):
     watch(job, 5)
     (first,) = watched()
     (second,) = watched()
-    idle = {NOW + n * M: True for n in range(5, 10)}
+    idle = {NOW + n * M: first.places for n in range(5, 10)}
 
     done = [look(one, idle, now=NOW + 10 * M) for one in (first, second)]
 
@@ -271,7 +334,7 @@ def test_a_job_that_has_worked_since_its_warning_was_read_is_not_stopped(cluster
     (read_before,) = watched()
     watch(job, 20, begin=15, busy=0.9)
     watch(job, 30, begin=20)
-    idle = {NOW + n * M: True for n in range(15, 20)}
+    idle = {NOW + n * M: read_before.places for n in range(15, 20)}
 
     step = look(read_before, idle, now=NOW + 20 * M)
 
