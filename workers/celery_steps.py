@@ -6,9 +6,8 @@ from typing import Any, Final
 
 from celery import bootsteps
 
-from tenants.keyring import current_keyring
 from tessera.bundle import Bundle, build_bundle
-from workers.conf import worker_settings
+from workers.conf import client_keys, worker_settings
 from workers.node_service.ports import Connect, NodeAddress
 from workers.node_service.service import NodeService
 from workers.node_service.thread import NodeServiceThread
@@ -32,7 +31,8 @@ def over_ssh() -> Connect:
             port=node.port,
             user=node.user,
             host_key=node.host_key,
-            client_keys=tuple(key.private.encode() for key in current_keyring().ssh_keys),
+            client_keys=client_keys(),
+            jump=node.jump,
         )
         return DockerTransport(address, bundle(), progress=progress)
 

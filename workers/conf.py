@@ -112,3 +112,8 @@ def public_key() -> str:
     """Return the public key that nodes authorize; empty before ``set_up``."""
     keys = current_keyring().ssh_keys
     return f"{keys[0].public} tessera" if keys else ""
+
+
+def client_keys() -> tuple[bytes, ...]:
+    """Return the private keys with which nodes are reached, the current one first."""
+    return tuple(key.private.encode() for key in current_keyring().ssh_keys)

@@ -216,6 +216,8 @@ class NodePageOut(TypedDict):
     inventory: Annotated[Any, From("inventory", dict)]
     warnings: list[str]
     host_key_fingerprint: str
+    jump_host: str
+    jump_host_key_fingerprint: str
     declared_dead_at: datetime | None
     created_at: datetime
     can_manage: bool

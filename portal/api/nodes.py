@@ -26,15 +26,16 @@ from scheduling.clusters.queries.nodes import list_nodes, node_detail
 from scheduling.clusters.services import nodes
 from scheduling.clusters.services.cluster_edits import RemoveNode
 from scheduling.clusters.services.node_tenancies import reset_isolation
-from scheduling.clusters.services.node_values import node_faults
+from scheduling.clusters.services.node_values import node_faults, read_jump_host
 from scheduling.clusters.services.reconfiguration import reconfigure
 from scheduling.enums import NodeState
 from tenants.clock import database_now
 from tenants.errors import ConflictError, InvalidError, StaleEditError
 from tenants.roles import Permission
-from workers.conf import public_key
-from workers.transports.base import UnreachableNodeError
-from workers.transports.hostkeys import fetch_host_key, fingerprint
+from workers.conf import client_keys, public_key
+from workers.transports.base import HostKeyError, UnreachableNodeError
+from workers.transports.hostkeys import fingerprint
+from workers.transports.jump import JumpHost, fetch_key_through, jump_host_of
 
 KEY_SECONDS: Final = 10.0
 _STATE: Final = OpenApiParameter("state", str, description="States; repeat or use commas.")
@@ -42,7 +43,11 @@ _STATE: Final = OpenApiParameter("state", str, description="States; repeat or us
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeIn:
-    """The SSH address of a new node; ``host_key_fingerprint`` is the confirmed fingerprint."""
+    """The SSH address of a new node; ``host_key_fingerprint`` is the confirmed fingerprint.
+
+    ``jump_host`` (``user@host:port``) is the host through which the portal reaches the node; its
+    key must be confirmed likewise.
+    """
 
     name: str
     host: str
@@ -50,6 +55,8 @@ class NodeIn:
     port: int = 22
     host_key_fingerprint: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    jump_host: str = ""
+    jump_host_key_fingerprint: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +77,8 @@ class NodePatch:
     tenants. `job_network` selects the network of plain jobs of one instance: `auto`, `isolated` or
     `shared`; if it is empty, the configuration file of the node applies. `data_interface` is the
     network interface of gangs on several nodes; if it is empty, a gang uses the fastest interface
-    that its nodes share.
+    that its nodes share. `jump_host` (`user@host:port`) needs `jump_host_key_fingerprint`; an
+    empty text means a direct connection.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -78,6 +86,8 @@ class NodePatch:
     visible_paths: tuple[VisiblePathIn, ...] = ()
     job_network: str = ""
     data_interface: str = ""
+    jump_host: str = ""
+    jump_host_key_fingerprint: str | None = None
 
 
 class PortalKeyOut(TypedDict):
@@ -166,13 +176,17 @@ class NodeViewSet(NodeSharingActions):
         self.viewer.require(Permission.MANAGE_NODES, what="nodes")
         wanted = read_body(NodeIn, request.data)
         InvalidError.raise_if(node_faults(_address(wanted)))
+        jump = confirmed_jump_host(wanted.jump_host, wanted.jump_host_key_fingerprint)
         node = nodes.add_node(
             viewer=self.viewer,
             name=wanted.name,
             host=wanted.host,
             port=wanted.port,
             user=wanted.user,
-            host_key=confirmed_key(wanted.host, wanted.port, wanted.host_key_fingerprint),
+            jump_host=jump,
+            host_key=confirmed_key(
+                wanted.host, wanted.port, wanted.host_key_fingerprint, jump_host_of(jump)
+            ),
             fingerprint=wanted.host_key_fingerprint or "",
             labels=wanted.labels,
             now=database_now(),
@@ -188,6 +202,10 @@ class NodeViewSet(NodeSharingActions):
         changes = read_changes(NodePatch, request.data)
         if "visible_paths" in changes:
             changes["visible_paths"] = [asdict(path) for path in changes["visible_paths"]]
+        confirmed = changes.pop("jump_host_key_fingerprint", None)
+        if "jump_host" in changes:
+            self.viewer.require(Permission.MANAGE_NODES, what="nodes")
+            changes["jump_host"] = confirmed_jump_host(changes["jump_host"], confirmed)
         nodes.update_node(
             viewer=self.viewer,
             node_id=pk,
@@ -310,8 +328,36 @@ def _address(wanted: NodeIn) -> dict[str, Any]:
     }
 
 
-def confirmed_key(host: str, port: int, confirmed: str | None) -> str:
+def confirmed_jump_host(text: str, confirmed: str | None) -> dict[str, Any]:
+    """Return the column of a jump host ``user@host:port`` whose key a person has confirmed.
+
+    Raises:
+        InvalidError: the text is not a valid address.
+        HostKeyUnknownError, HostKeyMismatchError, NodeUnreachableError: as for ``confirmed_key``.
+    """
+    jump = read_jump_host(text)
+    if not jump:
+        return {}
+    line = confirmed_key(jump["host"], jump["port"], confirmed, field="jump_host")
+    return {**jump, "host_key": line, "host_key_fingerprint": confirmed}
+
+
+def confirmed_key(
+    host: str,
+    port: int,
+    confirmed: str | None,
+    jump: JumpHost | None = None,
+    *,
+    field: str = "host",
+) -> str:
     """Return the current host key line of a node if a person has confirmed the key.
+
+    Args:
+        host: address of the node.
+        port: port of its SSH server.
+        confirmed: the fingerprint that the person confirmed, if any.
+        jump: host through which the node is reached.
+        field: field of the address in errors.
 
     Raises:
         HostKeyUnknownError: the key is not confirmed; the error contains the fingerprint.
@@ -319,11 +365,11 @@ def confirmed_key(host: str, port: int, confirmed: str | None) -> str:
         NodeUnreachableError: the node does not respond.
     """
     try:
-        line = asyncio.run(fetch_host_key(host, port, seconds=KEY_SECONDS))
-    except UnreachableNodeError as error:
+        line = asyncio.run(fetch_key_through(jump, client_keys(), host, port, seconds=KEY_SECONDS))
+    except (HostKeyError, UnreachableNodeError) as error:
         raise NodeUnreachableError(
             f"No SSH server responds there: {error}.",
-            field="host",
+            field=field,
             value=f"{host}:{port}",
             remedy="Check that its SSH server runs and is reachable from this server.",
         ) from None
@@ -333,7 +379,7 @@ def confirmed_key(host: str, port: int, confirmed: str | None) -> str:
     kind = HostKeyUnknownError if not confirmed else HostKeyMismatchError
     raise kind(
         f"{host}:{port} presents the host key {seen}.",
-        field="host_key_fingerprint",
+        field=f"{'' if field == 'host' else 'jump_'}host_key_fingerprint",
         value=seen,
         remedy=(
             "Compare it with the key on the machine (ssh-keygen -l), and send exactly that key."

@@ -1,5 +1,6 @@
 """Adding a node (its host key is confirmed before it is trusted), and editing one."""
 
+from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
 from asgiref.sync import async_to_sync
@@ -14,17 +15,31 @@ from portal.web.forms import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page
 from scheduling.clusters.queries.node_isolation import PathView
 from scheduling.clusters.queries.nodes import NodeDetail, node_detail
-from scheduling.clusters.services.node_values import fingerprint_of, node_faults
+from scheduling.clusters.services.node_values import (
+    fingerprint_of,
+    node_faults,
+    read_jump_host,
+)
 from scheduling.clusters.services.nodes import add_node, update_node
+from scheduling.core.jump_hosts import jump_host_text
 from tenants.errors import DomainError, InvalidError, StaleEditError
 from tenants.roles import Permission
 from tessera.job_networks import AUTO, ISOLATED, SHARED
-from workers.conf import public_key
-from workers.transports.base import UnreachableNodeError
-from workers.transports.hostkeys import fetch_host_key
+from workers.conf import client_keys, public_key
+from workers.transports.base import HostKeyError, UnreachableNodeError
+from workers.transports.jump import fetch_key_through, jump_host_of
 
 FETCH_SECONDS = 8.0
-_FIELDS = {"host_key_fingerprint": "fingerprint", "host_key": "fingerprint"}
+_JUMP_FIELDS = {
+    "jump_host.host_key_fingerprint": "jump_fingerprint",
+    "jump_host.host_key": "jump_fingerprint",
+}
+_FIELDS = {
+    "jump_host.host_key": "jump_host",
+    "jump_host.host_key_fingerprint": "jump_host",
+    "host_key_fingerprint": "fingerprint",
+    "host_key": "fingerprint",
+}
 
 
 class AddressForm(forms.Form):
@@ -56,8 +71,21 @@ class AddressForm(forms.Form):
         return found
 
 
+def jump_field() -> forms.CharField:
+    """Return the field of the host through which a node is reached."""
+    return forms.CharField(
+        label=gettext_lazy("Jump host"),
+        required=False,
+        max_length=330,
+        widget=forms.TextInput(attrs={"placeholder": "user@bastion.example.com:22"}),
+    )
+
+
 class AddForm(AddressForm):
-    """A new node; the key is in the second step only."""
+    """A new node; the keys are in the second step only."""
+
+    jump_host = jump_field()
+    jump_key = forms.CharField(required=False, widget=forms.HiddenInput, max_length=16_384)
 
     name = forms.CharField(label=gettext_lazy("Name"), max_length=63)
     host_key = forms.CharField(required=False, widget=forms.HiddenInput, max_length=16_384)
@@ -98,6 +126,14 @@ class EditForm(AddressForm):
         required=False,
         max_length=15,
         widget=forms.TextInput(attrs={"placeholder": "ib0"}),
+    )
+
+    jump_host = jump_field()
+    jump_fingerprint = forms.CharField(
+        label=gettext_lazy("Host key of the jump host"),
+        required=False,
+        max_length=100,
+        widget=forms.TextInput(attrs={"placeholder": "SHA256:…"}),
     )
 
     def clean_dedicated_to(self) -> list[str]:
@@ -143,10 +179,11 @@ def add(asked: PageRequest) -> HttpResponseBase:
             )
             return redirect("node", stored)
         return asked.render("nodes/add.html", context, status=status_of(form))
-    key = _key_shown(form)
-    if key:
-        context["seen"] = fingerprint_of(key) or ""
-        context["key"] = key
+    found = _keys_shown(form)
+    if found:
+        key, jump_key = found
+        context |= {"seen": fingerprint_of(key) or "", "key": key, "jump_key": jump_key}
+        context["jump_seen"] = fingerprint_of(jump_key) or ""
     return asked.render("nodes/add.html", context, status=status_of(form))
 
 
@@ -175,37 +212,92 @@ def edit(asked: PageRequest, node_id: int) -> HttpResponseBase:
             visible_paths=values["visible_paths"],
             job_network=values["job_network"],
             data_interface=values["data_interface"],
+            **_edited_jump(detail, values),
         )
     except StaleEditError as refused:
         fresh = node_detail(asked.viewer, node_id)
         return _edit_page(asked, fresh, EditForm(_as_data(fresh)), stale=error_text(refused))
     except DomainError as refused:
-        put_faults(form, refused)
+        put_faults(form, refused, _JUMP_FIELDS)
         return _edit_page(asked, detail, form)
     messages.success(asked.http, gettext("%(name)s changed.") % {"name": detail.row.name})
     return redirect("node", node_id)
 
 
-def _key_shown(form: AddForm) -> str:
-    """Return the current host key of the node; errors are added to the form."""
+def _keys_shown(form: AddForm) -> tuple[str, str] | None:
+    """Return the current host keys of the node and of its jump host; None after errors."""
     values = form.cleaned_data
     fields = ("name", "host", "port", "user", "labels")
     faults = node_faults({name: values[name] for name in fields})
-    if faults:
-        put_faults(form, InvalidError(errors=faults))
-        return ""
+    jump: dict[str, Any] = {}
     try:
-        return async_to_sync(fetch_host_key)(values["host"], values["port"], seconds=FETCH_SECONDS)
-    except UnreachableNodeError as error:
+        InvalidError.raise_if(faults)
+        jump = read_jump_host(values["jump_host"])
+    except InvalidError as refused:
+        put_faults(form, refused)
+        return None
+    where = "jump_host"
+    try:
+        if jump:
+            key = fetch_key_through(
+                None, client_keys(), jump["host"], jump["port"], seconds=FETCH_SECONDS
+            )
+            jump["host_key"] = async_to_sync(_awaited)(key)
+        where = "host"
+        line = fetch_key_through(
+            jump_host_of(jump),
+            client_keys(),
+            values["host"],
+            values["port"],
+            seconds=FETCH_SECONDS,
+        )
+        return async_to_sync(_awaited)(line), jump.get("host_key", "")
+    except (HostKeyError, UnreachableNodeError) as error:
         form.add_error(
-            "host",
+            where,
             gettext(
                 "No SSH server responds: %(error)s. Check the address, and that sshd is "
                 "reachable from the Tessera server."
             )
             % {"error": error},
         )
-    return ""
+    return None
+
+
+async def _awaited(found: Awaitable[str]) -> str:
+    return await found
+
+
+def _jump_of(values: Mapping[str, Any], key: str, fingerprint: str) -> dict[str, Any]:
+    jump = read_jump_host(values["jump_host"])
+    return {**jump, "host_key": key, "host_key_fingerprint": fingerprint} if jump else {}
+
+
+def _edited_jump(detail: NodeDetail, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the change of the jump host; a new one needs the fingerprint of its key.
+
+    Raises:
+        InvalidError: the address is not valid, the host does not respond, or presents another key.
+    """
+    wanted = read_jump_host(values["jump_host"])
+    if jump_host_text(wanted) == detail.jump_host and (
+        not wanted or values["jump_fingerprint"] in ("", detail.jump_host_key_fingerprint)
+    ):
+        return {}
+    if not wanted:
+        return {"jump_host": {}}
+    try:
+        line = async_to_sync(_awaited)(
+            fetch_key_through(
+                None, client_keys(), wanted["host"], wanted["port"], seconds=FETCH_SECONDS
+            )
+        )
+    except UnreachableNodeError as error:
+        raise InvalidError(
+            gettext("The jump host does not respond: %(error)s.") % {"error": error},
+            field="jump_host",
+        ) from None
+    return {"jump_host": _jump_of(values, line, values["jump_fingerprint"])}
 
 
 def _store(asked: PageRequest, form: AddForm) -> int | None:
@@ -220,6 +312,9 @@ def _store(asked: PageRequest, form: AddForm) -> int | None:
             host_key=values["host_key"],
             fingerprint=values["fingerprint"],
             labels=values["labels"],
+            jump_host=_jump_of(
+                values, values["jump_key"], fingerprint_of(values["jump_key"]) or ""
+            ),
             now=asked.now,
         )
     except DomainError as refused:
@@ -248,6 +343,8 @@ def _initial(detail: NodeDetail) -> dict[str, Any]:
         "visible_paths": "\n".join(map(_path_line, row.isolation.visible_paths)),
         "job_network": row.isolation.job_network,
         "data_interface": row.data_interface,
+        "jump_host": detail.jump_host,
+        "jump_fingerprint": detail.jump_host_key_fingerprint,
     }
 
 

@@ -93,7 +93,10 @@ _SHARED: Final[Mapping[str, Template]] = {
     "import-storage": fixed("It becomes storage %(name)s, which an admin must have defined."),
     "import-missing": fixed("is missing."),
     "import-ssh-key": fixed("The portal signs in with its own key; add that key to the host."),
-    "import-jump-host": fixed("The portal connects to nodes without a jump host."),
+    "import-jump-host": fixed(
+        "Authorize the key of the portal on the jump host, and confirm its host key."
+    ),
+    "import-write-jump-host": fixed("Write the host name and the user of the jump host."),
     "import-not-an-address": fixed("is not a valid address."),
     "import-write-address": fixed("Write a host name or an IP address."),
     "import-no-hosts": fixed("lists no host."),

@@ -10,6 +10,7 @@ from scheduling.compat.messages import phrase
 from scheduling.compat.reading import ParseReport, Section
 from scheduling.core.jobspec.errors import DocumentPlace, RefusalError, kind_of
 from scheduling.core.jobspec.scalars import MIB, TIB
+from scheduling.core.jump_hosts import jump_host_text, parse_jump_host
 from tessera.storage import STORAGE_NAME, mount_problem
 
 # Nodes run commands with /bin/sh; the other systems run them with bash.
@@ -230,6 +231,7 @@ def read_hosts(
         labels: labels for all nodes.
     """
     shared = {key: section.take(key) for key in ("user", "port")}
+    shared["jump_host"] = _jump_host(section)
     _keys(section)
     nodes = []
     items = section.items("hosts")
@@ -252,13 +254,32 @@ def read_hosts(
 def _keys(section: Section) -> None:
     for key in ("identity_file", "ssh_key", "password"):
         section.leave_out(key, _OWN_KEY, needed=True)
-    section.leave_out("proxy_jump", phrase("import-jump-host"), needed=True)
+
+
+def _jump_host(section: Section) -> str:
+    """Return the jump host of a list of hosts, or of one host; empty for none."""
+    if not section.has("proxy_jump"):
+        return ""
+    inner = section.section("proxy_jump")
+    host, user = inner.text("hostname", required=True) or "", inner.text("user") or ""
+    port = inner.integer("port", 1, 65_535) or _SSH_PORT
+    _keys(inner)
+    inner.finish()
+    jump = {"host": host, "port": port, "user": user}
+    if host and parse_jump_host(jump_host_text(jump)) != jump:
+        section.at("proxy_jump").refuse(
+            f"{user}@{host}", phrase("import-not-an-address"), phrase("import-write-jump-host")
+        )
+        return ""
+    section.report.warn(section.at("proxy_jump"), phrase("import-jump-host"))
+    return jump_host_text(jump) if host else ""
 
 
 def _node(
     host: Section, host_key: str, shared: dict[str, Any], name: str, labels: dict[str, str]
 ) -> dict[str, Any]:
     address = host.text(host_key, required=True) or ""
+    jump = _jump_host(host) or shared["jump_host"]
     user, at, bare = address.rpartition("@")
     user = str(host.take("user") or (user if at else "") or shared["user"] or "")
     port = host.take("port") or shared["port"] or _SSH_PORT
@@ -277,7 +298,8 @@ def _node(
         )
     if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65_536:
         host.at("port").refuse(port, phrase("import-not-a-port"), phrase("import-write-port"))
-    return {"name": name, "host": bare, "port": port, "user": user, "labels": labels}
+    node = {"name": name, "host": bare, "port": port, "user": user, "labels": labels}
+    return {**node, "jump_host": jump} if jump else node
 
 
 def _check(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 
 class ClientError(Exception):
@@ -62,6 +62,20 @@ def seen_fingerprint(error: ApiError) -> str:
     value = error.body.get("host_key_fingerprint") or error.body.get("fingerprint")
     found = [e.value for e in error.errors if e.field == "host_key_fingerprint" and e.value]
     return str(value or (found[0] if found else ""))
+
+
+JUMP_KEY: Final = "jump_host_key_fingerprint"
+
+
+def seen_key(error: ApiError) -> tuple[str, str]:
+    """Return the field of ``add_node`` that confirms a key in an error, and the fingerprint.
+
+    The fingerprint is empty if the error has no key. The key of a jump host comes first.
+    """
+    found = [e.value for e in error.errors if e.field == JUMP_KEY and e.value]
+    if error.status == 409 and found:
+        return JUMP_KEY, str(found[0])
+    return "host_key_fingerprint", seen_fingerprint(error)
 
 
 def _field_errors(body: Mapping[str, Any]) -> Iterator[FieldError]:

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tessera.client import ApiError, Client, UnreachableError, seen_fingerprint
+from tessera.client_errors import seen_key
 
 Answer = Callable[[httpx.Request], httpx.Response]
 JOB = {"id": 7, "name": "hello", "state": "queued", "user": {"username": "alice"}}
@@ -235,3 +236,19 @@ def piece(encoded: bytes, offset: int, limit: int) -> tuple[str, int]:
             return part.decode(), len(part)
         except UnicodeDecodeError:
             part = part[:-1]
+
+
+def test_the_key_of_a_jump_host_is_confirmed_first() -> None:
+    jump = {"field": "jump_host_key_fingerprint", "value": "SHA256:jump"}
+    node = {"field": "host_key_fingerprint", "value": "SHA256:node"}
+
+    found = [
+        seen_key(ApiError(status=409, body={"errors": errors}, reason=""))
+        for errors in ([jump], [node], [])
+    ]
+
+    assert found == [
+        ("jump_host_key_fingerprint", "SHA256:jump"),
+        ("host_key_fingerprint", "SHA256:node"),
+        ("host_key_fingerprint", ""),
+    ]

@@ -8,12 +8,13 @@ import socket
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import asyncssh
 import pytest
 
+from workers.transports.jump import JumpHost
 from workers.transports.ssh import SshAddress
 
 CONFIG = """
@@ -55,16 +56,48 @@ class OpensshNode:
         return [int(child) for child in listed]
 
 
+def as_jump_host(node: OpensshNode) -> JumpHost:
+    """Return a running sshd as the jump host of other nodes."""
+    address = node.address
+    return JumpHost(
+        host=address.host, port=address.port, user=address.user, host_key=address.host_key
+    )
+
+
 @asynccontextmanager
-async def openssh_node(place: Path) -> AsyncIterator[OpensshNode]:
-    """Serve inside the block; skip the test if sshd is missing or cannot be started."""
+async def openssh_behind_jump_host(place: Path) -> AsyncIterator[OpensshNode]:
+    """Serve a node that is reached through a second sshd."""
+    for name in ("jump", "node"):
+        (place / name).mkdir()
+    async with (
+        openssh_node(place / "jump") as jump,
+        openssh_node(place / "node", place / "jump" / "client_key") as node,
+    ):
+        node.address = replace(node.address, jump=as_jump_host(jump))
+        yield node
+
+
+@asynccontextmanager
+async def openssh_node(
+    place: Path, client_key_path: Path | None = None
+) -> AsyncIterator[OpensshNode]:
+    """Serve inside the block; skip the test if sshd is missing or cannot be started.
+
+    Args:
+        place: directory of the keys and the home directory.
+        client_key_path: the accepted key; created in ``place`` if missing.
+    """
     sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
     if sshd is None:
         pytest.skip("needs openssh-server")
     home = place / "home"
     (home / ".ssh").mkdir(parents=True)
     host_key = _key(place / "host_key")
-    client_key = _key(place / "client_key")
+    if client_key_path is None:
+        client_key_path = place / "client_key"
+        client_key = _key(client_key_path)
+    else:
+        client_key = asyncssh.read_private_key(str(client_key_path))
     client_key.write_public_key(str(home / ".ssh/authorized_keys"))
     port = _free_port()
     (place / "sshd_config").write_text(CONFIG.format(port=port, place=place, home=home))
@@ -82,7 +115,7 @@ async def openssh_node(place: Path) -> AsyncIterator[OpensshNode]:
             port=port,
             user=pwd.getpwuid(os.getuid()).pw_name,
             host_key=host_key.export_public_key("openssh").decode().strip(),
-            client_keys=((place / "client_key").read_bytes(),),
+            client_keys=(client_key_path.read_bytes(),),
         )
         yield OpensshNode(home, address, daemon.pid)
     finally:

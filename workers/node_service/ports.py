@@ -9,6 +9,7 @@ from django.dispatch import Signal
 from workers.conf import WorkerSettings
 from workers.services.node_reports import NodeReport
 from workers.transports.base import Transport
+from workers.transports.jump import JumpHost
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,6 +25,7 @@ class NodeAddress:
     port: int
     user: str
     host_key: str
+    jump: JumpHost | None = None
 
 
 Connect = Callable[[NodeAddress, Callable[[str, str], None]], Transport]

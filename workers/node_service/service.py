@@ -27,6 +27,7 @@ from workers.services.node_leases import NodeClaim
 from workers.services.node_reports import NodeReport
 from workers.services.reach import Silence
 from workers.transports.base import Transport
+from workers.transports.jump import jump_host_of
 
 log = logging.getLogger(__name__)
 
@@ -347,11 +348,17 @@ class NodeService:
 
 def _addresses() -> dict[int, NodeAddress]:
     rows = Node.objects.exclude(host="").values_list(
-        "id", "name", "host", "port", "user", "host_key"
+        "id", "name", "host", "port", "user", "host_key", "jump_host"
     )
     return {
-        row[0]: NodeAddress(
-            node_id=row[0], name=row[1], host=row[2], port=row[3], user=row[4], host_key=row[5]
+        node_id: NodeAddress(
+            node_id=node_id,
+            name=name,
+            host=host,
+            port=port,
+            user=user,
+            host_key=host_key,
+            jump=jump_host_of(jump),
         )
-        for row in rows
+        for node_id, name, host, port, user, host_key, jump in rows
     }

@@ -21,15 +21,27 @@ def fingerprint(public_key: str) -> str:
         raise ValueError(f"not a public key: {error}") from None
 
 
-async def fetch_host_key(host: str, port: int, *, seconds: float = 10.0) -> str:
+async def fetch_host_key(
+    host: str,
+    port: int,
+    *,
+    seconds: float = 10.0,
+    tunnel: asyncssh.SSHClientConnection | None = None,
+) -> str:
     """Return the public key of a node as one line without comment; it is not trusted yet.
+
+    Args:
+        host: address of the node.
+        port: port of its SSH server.
+        seconds: time limit.
+        tunnel: connection to the jump host of the node; None to connect directly.
 
     Raises:
         UnreachableNodeError: no response, or not SSH; the message omits the address.
     """
     try:
         async with asyncio.timeout(seconds):
-            key = await asyncssh.get_server_host_key(host, port, config=None)
+            key = await asyncssh.get_server_host_key(host, port, tunnel=tunnel or (), config=None)
     except TimeoutError:
         raise UnreachableNodeError(f"no response within {seconds:g} s") from None
     except (OSError, asyncssh.Error) as error:

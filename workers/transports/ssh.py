@@ -31,6 +31,7 @@ from workers.transports.base import (
     UnreachableNodeError,
 )
 from workers.transports.hostkeys import pinned
+from workers.transports.jump import JumpHost, connect_to_jump_host
 from workers.transports.session import ServeSession
 from workers.transports.uploads import (
     INSTALL_COMMAND,
@@ -53,6 +54,7 @@ class SshAddress:
     Attributes:
         host_key: the pinned public key line.
         client_keys: private keys of the control plane in OpenSSH's format; the current one first.
+        jump: the host through which the node is reached; None for a direct connection.
     """
 
     host: str
@@ -60,6 +62,7 @@ class SshAddress:
     user: str
     host_key: str
     client_keys: tuple[bytes, ...] = field(repr=False)
+    jump: JumpHost | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +95,7 @@ class SshTransport:
         self._bundle = bundle
         self._patience = patience or Patience()
         self._connection: asyncssh.SSHClientConnection | None = None
+        self._jump: asyncssh.SSHClientConnection | None = None
         self._session: ServeSession | None = None
         self._channels = asyncio.Semaphore(MOST_CHANNELS)
         self.hello: NodeHello | None = None
@@ -113,11 +117,13 @@ class SshTransport:
     async def close(self) -> None:
         """Disconnect without waiting for a node that does not respond."""
         connection, self._connection = self._connection, None
+        jump, self._jump = self._jump, None
         session, self._session = self._session, None
         if session is not None:
             session.end(UnreachableNodeError("the connection was closed"))
-        if connection is not None:
-            connection.abort()
+        for line in (connection, jump):
+            if line is not None:
+                line.abort()
 
     @property
     def clock(self) -> NodeClock | None:
@@ -131,6 +137,7 @@ class SshTransport:
 
     async def replace_key(self, new: SshKey, *, old: Sequence[str]) -> None:
         """Replace the control plane's key on the node."""
+        await self._require_at_jump_host(new)
         await authorize(self._open_connection(), new=new.public, old=old, remove=False)
         try:
             checked = await self._connect((new.private.encode(),))
@@ -288,13 +295,38 @@ class SshTransport:
             raise UnreachableNodeError("no connection to the node")
         return self._session
 
+    async def _require_at_jump_host(self, new: SshKey) -> None:
+        """Refuse a new key that the jump host does not accept, before the old one is removed."""
+        if self._address.jump is None:
+            return
+        try:
+            line = await self._connect_to_jump_host(self._address.jump, (new.private.encode(),))
+        except UnreachableNodeError as error:
+            raise RefusedError("new-key", f"no sign-in with the new key: {error}") from error
+        line.abort()
+
+    async def _connect_to_jump_host(
+        self, jump: JumpHost, client_keys: Sequence[bytes]
+    ) -> asyncssh.SSHClientConnection:
+        return await connect_to_jump_host(
+            jump,
+            client_keys,
+            seconds=self._patience.connect,
+            keepalive=self._patience.keepalive,
+        )
+
     async def _connect(self, client_keys: Sequence[bytes]) -> asyncssh.SSHClientConnection:
         address, where = self._address, f"{self._address.host}:{self._address.port}"
+        if address.jump is not None:
+            where = f"{where} through {address.jump.name}"
+            if self._jump is None:
+                self._jump = await self._connect_to_jump_host(address.jump, address.client_keys)
         try:
             async with asyncio.timeout(self._patience.connect):
                 return await asyncssh.connect(
                     address.host,
                     port=address.port,
+                    tunnel=self._jump or (),
                     username=address.user,
                     client_keys=list(client_keys),
                     known_hosts=pinned(address.host_key),

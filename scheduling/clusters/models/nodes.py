@@ -22,7 +22,9 @@ class Node(models.Model):
 
     ``host_key`` is the pinned public key line; a node with another key is refused. ``contact`` is
     the state that the node service observes (ready, suspect, down). ``held`` is the state that an
-    admin set (cordoned, draining). Only ``services.node_contact`` and ``services.node_rows``
+    admin set (cordoned, draining). ``jump_host`` (``host``, ``port``, ``user``, ``host_key``,
+    ``host_key_fingerprint``) is the host through which the node is reached, with its pinned key;
+    empty for a direct connection. Only ``services.node_contact`` and ``services.node_rows``
     derive ``state`` from both. The row of a removed node remains as history; ``last_address``
     (``host:port``) identifies its host.
 
@@ -51,6 +53,7 @@ class Node(models.Model):
     user = models.CharField(max_length=64, blank=True)
     host_key = models.TextField(blank=True)
     host_key_fingerprint = models.CharField(max_length=100, blank=True)
+    jump_host = models.JSONField(default=dict, blank=True)
     labels = models.JSONField(default=dict, blank=True)
     state = models.CharField(max_length=16, choices=NodeState, default=NodeState.DOWN)
     state_reason = models.CharField(max_length=500, blank=True)

@@ -23,6 +23,7 @@ from scheduling.clusters.queries.node_isolation import (
     with_owners,
 )
 from scheduling.clusters.queries.node_truth import TruthRow, truth_of
+from scheduling.core.jump_hosts import jump_host_text
 from scheduling.core.messages import sentence
 from scheduling.enums import MemberStep, NodeState
 from scheduling.runs.queries.node_members import (
@@ -157,6 +158,8 @@ class NodeDetail:
     warnings: tuple[str, ...]
     host_key: str
     host_key_fingerprint: str
+    jump_host: str
+    jump_host_key_fingerprint: str
     declared_dead_at: datetime | None
     created_at: datetime
     can_manage: bool
@@ -235,6 +238,8 @@ def node_detail(viewer: Viewer, node_id: int) -> NodeDetail:
         warnings=tuple(str(warning) for warning in found.get("warnings", ())) if may else (),
         host_key=node.host_key if may else "",
         host_key_fingerprint=node.host_key_fingerprint if may else "",
+        jump_host=jump_host_text(node.jump_host) if may else "",
+        jump_host_key_fingerprint=node.jump_host.get("host_key_fingerprint", "") if may else "",
         declared_dead_at=node.declared_dead_at,
         created_at=node.created_at,
         can_manage=may,

@@ -114,6 +114,10 @@ def _state_with(node: Node, changes: Mapping[str, Any]) -> tuple[NodeState, str]
 def shown(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values for the audit: tenants by name, and public keys by fingerprint."""
     found = {key: value for key, value in values.items() if key != "host_key"}
+    if found.get("jump_host"):
+        found["jump_host"] = {
+            key: value for key, value in found["jump_host"].items() if key != "host_key"
+        }
     dedicated, paths = found.get("dedicated_to", []), found.get("visible_paths", [])
     ids = {*dedicated, *(tenant for path in paths for tenant in path.get("tenants", []))}
     if not ids:

@@ -7,9 +7,11 @@ import ipaddress
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from scheduling.common.edits import label_errors
+from scheduling.core.jump_hosts import parse_jump_host
 from scheduling.core.messages import sentence
 from tenants.errors import FieldError, InvalidError
 from tenants.models import Tenant
@@ -59,7 +61,49 @@ def node_faults(values: Mapping[str, Any]) -> list[FieldError]:
     if values.get("data_interface") and not _matches(_INTERFACE, values["data_interface"]):
         remedy = sentence("use-interface")
         faults.append(_fault("data_interface", values["data_interface"], remedy))
-    return faults + _key_faults(values)
+    return faults + _key_faults(values) + jump_faults(values.get("jump_host"))
+
+
+_JUMP_KEYS: Final = frozenset({"host", "port", "user", "host_key", "host_key_fingerprint"})
+
+
+def read_jump_host(text: str) -> dict[str, Any]:
+    """Return host, port and user of ``USER@HOST[:PORT]``; empty for an empty text.
+
+    Raises:
+        InvalidError: the text is not a valid address.
+    """
+    if not text.strip():
+        return {}
+    jump = parse_jump_host(text)
+    if jump is None:
+        fault = _fault("jump_host", text[:300], sentence("use-jump-host"))
+        raise InvalidError(errors=[fault])
+    faults = jump_faults(jump, has_key=False)
+    InvalidError.raise_if([replace(fault, field="jump_host") for fault in faults])
+    return jump
+
+
+def jump_faults(jump: object, *, has_key: bool = True) -> list[FieldError]:
+    """Return the faults of a jump host; none for a direct connection.
+
+    Args:
+        jump: host, port and user, with its key and the confirmed fingerprint.
+        has_key: False while the key is not known yet.
+    """
+    if not jump:
+        return []
+    wanted = _JUMP_KEYS if has_key else _JUMP_KEYS - {"host_key", "host_key_fingerprint"}
+    if not isinstance(jump, Mapping) or jump.keys() != wanted:
+        return [_fault("jump_host", None, sentence("use-jump-host"))]
+    faults = _key_faults(jump)
+    if not _is_host(jump["host"]):
+        faults.append(_fault("host", jump["host"], sentence("use-host")))
+    if not _is_port(jump["port"]):
+        faults.append(_fault("port", jump["port"], sentence("use-port")))
+    if not _matches(_USER, jump["user"]):
+        faults.append(_fault("user", jump["user"], sentence("use-jump-host")))
+    return [replace(fault, field=f"jump_host.{fault.field}") for fault in faults]
 
 
 def _fault(field: str, value: object, remedy: str) -> FieldError:

@@ -67,6 +67,7 @@ def add_node(
     host_key: str,
     fingerprint: str,
     labels: Mapping[str, str] | None = None,
+    jump_host: Mapping[str, Any] | None = None,
     now: datetime,
 ) -> Node:
     """Store a node whose host key a person has confirmed; it is down until the first contact.
@@ -83,6 +84,8 @@ def add_node(
         host_key: public key line of the node.
         fingerprint: fingerprint that a person confirmed (``SHA256:...``); must match ``host_key``.
         labels: short texts by name; ``rack`` and ``pool`` are groups for ``within`` of jobs.
+        jump_host: host, port, user, host_key and host_key_fingerprint of the host through which
+            the node is reached; None for a direct connection.
         now: time to store.
 
     Raises:
@@ -98,6 +101,7 @@ def add_node(
         "host_key": host_key,
         "host_key_fingerprint": fingerprint,
         "labels": {} if labels is None else labels,
+        "jump_host": dict(jump_host or {}),
     }
     InvalidError.raise_if(node_faults(values))
     values["host_key"] = host_key.strip()
@@ -123,6 +127,7 @@ class NodeChanges(TypedDict, total=False):
             applies.
         data_interface: network interface for traffic between the members of a gang; if empty, the
             fastest interface that the nodes of the gang share.
+        jump_host: as for ``add_node``; empty for a direct connection.
     """
 
     host: str
@@ -135,6 +140,7 @@ class NodeChanges(TypedDict, total=False):
     visible_paths: Sequence[Mapping[str, Any]]
     job_network: str
     data_interface: str
+    jump_host: Mapping[str, Any]
 
 
 def update_node(

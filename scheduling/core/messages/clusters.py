@@ -168,6 +168,7 @@ CLUSTERS: Final[Mapping[str, Template]] = {
         "%(some)s of its %(all)s devices were busy for less than %(below)s %% of the time for "
         "%(minutes)s minutes."
     ),
+    "use-jump-host": fixed("Use USER@HOST or USER@HOST:PORT of an SSH server."),
     "give-idle-scope": fixed("Write all or any."),
     "idle-warning-with-stop": fixed(
         "%(idle)s It will be stopped at %(time)s UTC if they stay idle."

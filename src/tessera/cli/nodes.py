@@ -13,7 +13,8 @@ from rich.markup import escape
 from tessera.cli.exits import UsageError
 from tessera.cli.output import AsJson, err, out, print_json, print_table, state_text
 from tessera.cli.session import Session
-from tessera.client import ApiError, Client, seen_fingerprint
+from tessera.client import ApiError, Client
+from tessera.client_errors import JUMP_KEY, seen_key
 from tessera.results import Node, types_of_node
 
 app = typer.Typer(help="Nodes of the cluster.", no_args_is_help=True, rich_markup_mode=None)
@@ -51,6 +52,17 @@ def add(
         list[str] | None, typer.Option("--label", help="NAME=VALUE; repeatable.")
     ] = None,
     *,
+    jump: Annotated[
+        str,
+        typer.Option(
+            "--jump",
+            metavar="USER@HOST[:PORT]",
+            help="SSH server through which the portal reaches the node.",
+        ),
+    ] = "",
+    jump_fingerprint: Annotated[
+        str, typer.Option("--jump-fingerprint", help="Expected fingerprint of the jump host.")
+    ] = "",
     install_key: Annotated[
         bool,
         typer.Option(
@@ -68,6 +80,11 @@ def add(
     wanted["name"] = name or _name_of(str(wanted["host"]))
     if fingerprint:
         wanted["host_key_fingerprint"] = fingerprint
+    if jump:
+        parse_address(jump)
+        wanted["jump_host"] = jump
+    if jump_fingerprint:
+        wanted["jump_host_key_fingerprint"] = jump_fingerprint
     session: Session = context.obj
     with session.client() as client:
         if install_key:
@@ -358,13 +375,17 @@ def _add_after_asking(client: Client, wanted: dict[str, Any], *, yes: bool) -> N
     try:
         return client.add_node(wanted)
     except ApiError as error:
-        seen = seen_fingerprint(error)
-        if not seen or "host_key_fingerprint" in wanted:
+        field, seen = seen_key(error)
+        if not seen or field in wanted:
             raise
-    err().print(f"{wanted['host']}:{wanted['port']} presents the host key {seen}", markup=False)
-    if not yes and not _confirmed("Is this the host key of the node?"):
+    is_jump = field == JUMP_KEY
+    where = wanted["jump_host"] if is_jump else f"{wanted['host']}:{wanted['port']}"
+    err().print(f"{where} presents the host key {seen}", markup=False)
+    if not yes and not _confirmed(
+        f"Is this the host key of the {'jump host' if is_jump else 'node'}?"
+    ):
         raise UsageError("no node added: confirm the key, or use --fingerprint or --yes")
-    return client.add_node(wanted | {"host_key_fingerprint": seen})
+    return _add_after_asking(client, wanted | {field: seen}, yes=yes)
 
 
 def _install_key(key: str, wanted: dict[str, Any]) -> None:
@@ -372,7 +393,8 @@ def _install_key(key: str, wanted: dict[str, Any]) -> None:
     if not _KEY.fullmatch(key):
         raise UsageError("the portal has no valid key: run `manage.py set_up` there")
     port, account = str(wanted["port"]), f"{wanted['user']}@{wanted['host']}"
-    command = ["ssh", "-p", port, "--", account, _INSTALL]
+    jump = str(wanted.get("jump_host", ""))
+    command = ["ssh", *(["-J", jump] if jump else []), "-p", port, "--", account, _INSTALL]
     try:
         done = subprocess.run(command, input=f"{key}\n", text=True, check=False)
     except OSError as error:

@@ -15,19 +15,32 @@ from scheduling.clusters.models import Device, Node, NodeTenancy, VcQuota
 from tenants.models import AuditEntry, Tenant
 from tenants.roles import Scope
 from tests.factories.cluster import make_job
+from workers.conf import worker_settings
 
 URL = "/api/v1/nodes/"
 
 
+class _Open(asyncssh.SSHServer):
+    """Lets anybody in, and forwards connections."""
+
+    def begin_auth(self, username: str) -> bool:
+        return False
+
+    def connection_requested(self, *_args: object) -> bool:
+        return True
+
+
 @contextmanager
-def ssh_server() -> Iterator[tuple[int, str]]:
+def ssh_server(factory: type[asyncssh.SSHServer] | None = None) -> Iterator[tuple[int, str]]:
     """A real SSH server on loopback: its port and the fingerprint of its key."""
     key = asyncssh.generate_private_key("ssh-ed25519")
     started, ports = threading.Event(), []
     ended = asyncio.Event()
 
     async def serve() -> None:
-        server = await asyncssh.listen("127.0.0.1", 0, server_host_keys=[key])
+        server = await asyncssh.listen(
+            "127.0.0.1", 0, server_host_keys=[key], server_factory=factory
+        )
         ports.append(server.get_port())
         loops.append(asyncio.get_running_loop())
         started.set()
@@ -107,6 +120,53 @@ def test_a_machine_that_does_not_answer_is_said_so(
     assert fault["value"].endswith(f":{port}")
 
 
+@pytest.fixture
+def portal_key() -> Iterator[None]:
+    """The key with which the portal signs in."""
+    path = worker_settings().client_key
+    is_new = not path.exists()
+    if is_new:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        asyncssh.generate_private_key("ssh-ed25519").write_private_key(str(path))
+    yield
+    if is_new:
+        path.unlink()
+
+
+@pytest.mark.usefixtures("portal_key")
+def test_keys_of_the_jump_host_and_of_the_node_behind_it_are_confirmed(
+    api: Any, machine: dict[str, Any], problem: Callable[..., Any]
+) -> None:
+    with ssh_server(_Open) as (port, fingerprint):
+        wanted = {**machine, "jump_host": f"tessera@127.0.0.1:{port}"}
+        asked = problem(api("root").post(URL, wanted), 409)
+        assert asked["errors"][0]["field"] == "jump_host_key_fingerprint"
+        assert asked["errors"][0]["value"] == fingerprint
+
+        wanted["jump_host_key_fingerprint"] = fingerprint
+        behind = problem(api("root").post(URL, without(wanted, "host_key_fingerprint")), 409)
+        assert behind["errors"][0]["field"] == "host_key_fingerprint"
+        assert behind["errors"][0]["value"] == machine["host_key_fingerprint"]
+
+        body = api("root").post(URL, wanted).json()
+        node = Node.objects.get(name="new-1")
+        assert (body["jump_host"], body["jump_host_key_fingerprint"]) == (
+            f"tessera@127.0.0.1:{port}",
+            fingerprint,
+        )
+        assert node.jump_host["host_key"].startswith("ssh-ed25519 ")
+        entry = AuditEntry.objects.unscoped().get(action="node.add")
+        assert "host_key" not in entry.after["jump_host"]
+        other = {"jump_host": wanted["jump_host"], "jump_host_key_fingerprint": "SHA256:x"}
+        assert problem(api("root").patch(f"{URL}{node.pk}/", other), 409)["code"] == (
+            "host-key-mismatch"
+        )
+
+    assert api("root").patch(f"{URL}{node.pk}/", {"jump_host": ""}).status_code == 200
+    node.refresh_from_db()
+    assert node.jump_host == {}
+
+
 # what is sent, the field that is named
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"name": ""}, "name"),
@@ -116,6 +176,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"host": ""}, "host"),
     ({"host": "-oProxyCommand=x"}, "host"),
     ({"host": "a b"}, "host"),
+    *(
+        ({"jump_host": text}, "jump_host")
+        for text in ("bastion", "a b@c", "-x@h", "u@-o", "u@h:0", "u@h:70000", 5)
+    ),
+    ({"jump_host_key_fingerprint": 5}, "jump_host_key_fingerprint"),
     ({"port": 0}, "port"),
     ({"port": 65536}, "port"),
     ({"port": "22"}, "port"),

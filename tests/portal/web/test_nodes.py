@@ -386,6 +386,9 @@ REFUSED = [
     ("labels", "rack", "Use name=value"),
     ("labels", "a=1, a=2", "each name once"),
     ("labels", "a b=1", "This is not a valid label"),
+    ("jump_host", "bastion", "Use USER@HOST"),
+    ("jump_host", "j" * 331, "at most 330"),
+    ("jump_host", "ops@127.0.0.1:1", "No SSH server responds"),
 ]
 # fields of the second step, sent with the confirmation
 REFUSED_KEYS = [
@@ -393,6 +396,7 @@ REFUSED_KEYS = [
     ("host_key", "k" * 16_385, "at most 16384"),
     ("fingerprint", "SHA256:" + "A" * 43, "has the fingerprint"),
     ("fingerprint", "f" * 101, "at most 100"),
+    ("jump_key", "k" * 16_385, "at most 16384"),
 ]
 
 
@@ -401,6 +405,7 @@ def test_the_tables_of_refusals_cover_every_field_of_the_form() -> None:
 
     assert set(AddForm.base_fields) == covered
     others = {"version", "dedicated_to", "visible_paths", "job_network", "data_interface"}
+    others.add("jump_fingerprint")
     assert set(EditForm.base_fields) - covered == others
 
 
@@ -452,6 +457,49 @@ def test_an_edit_writes_address_and_labels(root: Client, stage: Stage) -> None:
 
     node.refresh_from_db()
     assert (node.user, node.labels) == ("ops", {"rack": "Rack 2"})
+
+
+def test_a_jump_host_is_edited_with_the_fingerprint_of_its_key(
+    root: Client, stage: Stage, greeter: Greeter
+) -> None:
+    node = stage.nodes[0]
+    jump = {"jump_host": f"ops@127.0.0.1:{greeter.port}"}
+    page = f"/nodes/{node.pk}/edit/"
+
+    wrong = root.post(page, edit_form(node, **jump, jump_fingerprint="SHA256:x"))
+    node.refresh_from_db()
+    assert (wrong.status_code, node.jump_host) == (422, {})
+    assert "has the fingerprint" in wrong.content.decode()
+
+    root.post(page, edit_form(node, **jump, jump_fingerprint=greeter.fingerprint))
+    node.refresh_from_db()
+    assert node.jump_host == {
+        "host": "127.0.0.1", "port": greeter.port, "user": "ops",
+        "host_key": greeter.key, "host_key_fingerprint": greeter.fingerprint,
+    }  # fmt: skip
+    assert jump["jump_host"] in read(root, f"/nodes/{node.pk}/")
+
+    root.post(page, edit_form(node, user="late", **jump))
+    node.refresh_from_db()
+    assert (node.user, node.jump_host["user"]) == ("late", "ops")
+    root.post(page, edit_form(node))
+    node.refresh_from_db()
+    assert node.jump_host == {}
+
+
+def test_the_key_of_a_jump_host_is_confirmed_with_that_of_the_node(
+    root: Client, greeter: Greeter
+) -> None:
+    jump = {"jump_host": f"ops@127.0.0.1:{greeter.port}"}
+    confirmed = {"host_key": greeter.key, "fingerprint": greeter.fingerprint, "confirm": "yes"}
+
+    html = root.post("/nodes/new/", form(greeter, **jump, **confirmed)).content.decode()
+    assert "public key line" in html
+    assert not Node.objects.filter(name="gpu-9").exists()
+
+    root.post("/nodes/new/", form(greeter, **jump, **confirmed, jump_key=greeter.key))
+    node = Node.objects.get(name="gpu-9")
+    assert node.jump_host["host_key_fingerprint"] == greeter.fingerprint
 
 
 def test_of_two_editors_the_second_gets_an_error(root: Client, stage: Stage) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tessera.bundle import Bundle, build_bundle
 from tests.support.fake_transport import FakeNode
-from tests.support.openssh_node import openssh_node
+from tests.support.openssh_node import openssh_behind_jump_host, openssh_node
 from tests.support.ssh_node import ssh_node
 from workers.transports.base import Transport
 from workers.transports.ssh import Patience, SshTransport
@@ -54,7 +54,9 @@ def put_in_place(home: Path) -> None:
 
 ASYNCSSH = pytest.param("asyncssh", id="asyncssh")
 OPENSSH = pytest.param("openssh", id="openssh", marks=pytest.mark.openssh)
-REAL = [ASYNCSSH, OPENSSH]
+JUMP = pytest.param("jump", id="jump", marks=pytest.mark.openssh)
+REAL = [ASYNCSSH, OPENSSH, JUMP]
+SERVERS = {"asyncssh": ssh_node, "openssh": openssh_node, "jump": openssh_behind_jump_host}
 
 
 @pytest.fixture(params=["fake", *REAL])
@@ -63,8 +65,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     if request.param == "fake":
         yield Place(FakeNode(), False, lines)
         return
-    serve = ssh_node if request.param == "asyncssh" else openssh_node
-    async with serve(tmp_path) as node:
+    async with SERVERS[request.param](tmp_path) as node:
         put_in_place(node.home)
         yield Place(node, True, lines)
         for line in lines:
