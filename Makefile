@@ -6,7 +6,7 @@ TEMPLATES := $(shell find templates -name '*.html')
 PATHS := demo portal workers scheduling tenants src tests tools examples benchmarks scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help up test check format lint types imports migrations docs bench soak screenshots lock clean
+.PHONY: help up test check format lint types imports migrations docs bench soak gpu screenshots lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ bench: ## writes benchmarks/results/latest.json
 soak: ## long property tests, fault matrices, and every page in a real browser
 	$(DEV) python -m pytest -m soak --timeout 3600 --ignore tests/e2e $(ARGS)
 	$(DEV) python -m pytest -m soak -p no:asyncio tests/e2e
+
+gpu: ## questions about the GPUs of this machine, and a report; skipped without a GPU
+	$(DEV) python -m pytest -m gpu -rs tests/gpu tests/train/test_cuda.py $(ARGS)
 
 screenshots: ## pictures of the pages, with a real browser
 	$(DEV) python scripts/screenshots.py $(ARGS)

@@ -1,6 +1,7 @@
 """The nodes on which the contract of all transports is tried."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -56,7 +57,11 @@ ASYNCSSH = pytest.param("asyncssh", id="asyncssh")
 OPENSSH = pytest.param("openssh", id="openssh", marks=pytest.mark.openssh)
 JUMP = pytest.param("jump", id="jump", marks=pytest.mark.openssh)
 REAL = [ASYNCSSH, OPENSSH, JUMP]
-SERVERS = {"asyncssh": ssh_node, "openssh": openssh_node, "jump": openssh_behind_jump_host}
+SERVERS: dict[str, Callable[[Path], AbstractAsyncContextManager[Any]]] = {
+    "asyncssh": ssh_node,
+    "openssh": openssh_node,
+    "jump": openssh_behind_jump_host,
+}
 
 
 @pytest.fixture(params=["fake", *REAL])

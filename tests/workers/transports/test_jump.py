@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import asyncssh
 import pytest
@@ -33,7 +34,7 @@ async def refusal(address: SshAddress) -> UnreachableNodeError | HostKeyError:
     return refused.value
 
 
-def with_jump(node: OpensshNode, **changes: object) -> SshAddress:
+def with_jump(node: OpensshNode, **changes: Any) -> SshAddress:
     assert node.address.jump is not None
     return replace(node.address, jump=replace(node.address.jump, **changes))
 
