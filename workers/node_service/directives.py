@@ -145,9 +145,10 @@ class DirectiveRunner:
 
     async def _fetch_archive(self, preparation: Preparation) -> bool:
         """Copy the source archive to this host; returns False if the storage is not available."""
-        storage, archive = self._service.settings.storage, preparation.run.source_archive
+        archive = preparation.run.source_archive
         if preparation.archive is None or archive is None:
             return True
+        storage = self._service.settings.storage
         name = archive_name(archive.sha256)
         try:
             await self._service.on_disk(storage.fetch, name, sha256=archive.sha256)

@@ -1,6 +1,7 @@
 """Rounds that change something are kept and can be read again."""
 
 import hashlib
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -125,6 +126,27 @@ def test_old_files_and_those_beyond_the_limit_go_and_their_rows_stay(run, tmp_pa
     assert deleted == 2
     assert Round.objects.count() == 3
     assert [r.number for r in Round.objects.exclude(snapshot_path="")] == [newest.number]
+
+
+def test_the_file_of_a_scheduler_that_lost_the_round_replaces_nothing_and_is_pruned(run, tmp_path):
+    storage = DirectoryStorage(tmp_path)
+
+    def store(number, reading, result):
+        stored = evidence.store_round(
+            storage=storage, number=number, reading=reading, result=result
+        )
+        other = replace(reading, snapshot=replace(reading.snapshot, now=0.0))
+        evidence.store_round(storage=storage, number=number, reading=other, result=result)
+        return stored
+
+    make_job()
+    rounds.run_round(now=lambda: NOW, config=CONFIG, store=store)
+
+    stored = Round.objects.get()
+    assert len(list(storage.files("rounds"))) == 2
+    assert evidence.read_round(storage=storage, stored=stored)["snapshot"]["now"] != 0.0
+    evidence.prune_rounds(storage=storage, older_than=NOW + timedelta(hours=1), keep_bytes=0)
+    assert list(storage.files("rounds")) == []
 
 
 def test_the_same_value_has_one_spelling():
