@@ -10,7 +10,6 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from scheduling.storage.directory import DirectoryStorage
 from tests.faults.promises import Line
 from tests.support.whole_portal import WholePortal
 from workers.services import logs
@@ -109,7 +108,7 @@ def _logs(portal: WholePortal, runs: dict[str, list[Line]], account: Account) ->
         if not printed:
             continue
         path = logs.relative_path(row["job_id"], row["number"], row["role"], row["rank"])
-        text = DirectoryStorage(portal.data).logs.read(path, offset=0, limit=1 << 30).data
+        text = portal.storage.logs.read(path, offset=0, limit=1 << 30).data
         found = read_log(text.decode(), len(printed))
         account.logs += 1
         account.lines += len(found.numbers)

@@ -24,7 +24,10 @@ from typing import Any
 
 import redis
 
+from portal.settings.environment import read_environment
 from portal.supervisor.redis_server import socket_path
+from scheduling.storage.base import FileStorage
+from scheduling.storage.opening import open_storage
 from tessera.client import Client, ClientError
 from tessera.node import confinement
 from tests.conftest import PROJECT_ROOT
@@ -256,7 +259,13 @@ class WholePortal:
         known = {key: value for key, value in os.environ.items() if not key.startswith("TESSERA_")}
         mine = {"TESSERA_DATA_DIR": str(self.data), "TESSERA_REDIS_URL": self.redis_url}
         chosen = {"TESSERA_IMAGES": "ignore", "TESSERA_ROUND_SECONDS": "2"}
-        return known | mine | chosen | {"DJANGO_SETTINGS_MODULE": "portal.settings"}
+        stored = {key: value for key, value in self.environment.items() if "_STORAGE" in key}
+        return known | mine | chosen | stored | {"DJANGO_SETTINGS_MODULE": "portal.settings"}
+
+    @property
+    def storage(self) -> FileStorage:
+        """Return the storage of logs, rounds and archives."""
+        return open_storage(read_environment(self.variables()).storage)
 
     @property
     def redis_url(self) -> str:
