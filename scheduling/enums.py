@@ -80,6 +80,15 @@ class LeaseKind(models.TextChoices):
     RESERVED = "reserved", "reserved"
 
 
+class SuspensionTier(models.TextChoices):
+    """How an attempt was suspended: at a gate, frozen, in host memory, or by a checkpoint."""
+
+    GATE = "T0", "gate"
+    FROZEN = "T1", "frozen"
+    PARKED = "T2", "parked"
+    CHECKPOINT = "T5", "checkpoint"
+
+
 class PreemptionCause(models.TextChoices):
     """The core's rules of preemption with their display names."""
 

@@ -85,18 +85,26 @@ class DeviceOrder:
 
     Attributes:
         device: number of the device.
-        slowdown: maximum share of its own pace that the holder may lose, 0.01 to 0.2.
+        slowdown: maximum share of its own pace that the holder may lose, 0.01 to 0.2 by guests,
+            and up to 0.5 by a job that is its equal.
         guests: by slot; empty if the device has none.
         drain: no guest may work; remaining guests have their notice to leave.
+        turn_seconds: holder and guests run one after the other for this time; 0: at the same
+            time, as the control law allows.
     """
 
     device: int
     slowdown: float
     guests: List[GuestOrder] = field(default_factory=list)
     drain: bool = False
+    turn_seconds: float = 0.0
 
     def to_json(self) -> Json:
-        return asdict(self)
+        """Return the document; without turns, it has no field for them."""
+        document = asdict(self)
+        if not self.turn_seconds:
+            del document["turn_seconds"]
+        return document
 
     @classmethod
     def from_json(cls, data: object) -> DeviceOrder:
@@ -108,9 +116,10 @@ class DeviceOrder:
         take = Fields(data, "share")
         order = cls(
             device=take.integer("device", None, 0, 4095),
-            slowdown=take.number("slowdown", None, 0.01, 0.2),
+            slowdown=take.number("slowdown", None, 0.01, 0.5),
             guests=[_guest(item) for item in take.items("guests", MAX_GUESTS)],
             drain=take.boolean("drain", default=False),
+            turn_seconds=take.number("turn_seconds", 0.0, 0.0, 86_400.0),
         )
         take.finish()
         if len({guest.slot for guest in order.guests}) < len(order.guests):

@@ -58,9 +58,9 @@ def run_round(at: datetime = NOW, **more: Any) -> rounds.RoundOutcome:
     return rounds.run_round(now=lambda: at, config=CONFIG, store=lambda *_: ("", "", 0), **more)
 
 
-def start(*jobs: Job, at: datetime = NOW) -> None:
+def start(*jobs: Job, at: datetime = NOW, **more: Any) -> None:
     """Run a round, and let the nodes report that all that was placed runs."""
-    run_round(at)
+    run_round(at, **more)
     for job in jobs:
         members = list(Member.objects.filter(attempt__job=job, step="waiting"))
         attempts.mark_preparing(member_ids=[member.pk for member in members], now=at)

@@ -2,17 +2,21 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from django.db.models import QuerySet
 
 from scheduling.clusters.models import ClusterRules
 from scheduling.core.jobspec.sharing import DEFAULT_SLOWDOWN
+from scheduling.core.sharing.peers import PEER_SLOWDOWN
 from scheduling.enums import LeaseKind
 from scheduling.runs.models import Lease, Member
 from scheduling.runs.services.guests import GUEST_GRACE_SECONDS
 from tessera.device_sharing import DeviceOrder, GuestOrder, GuestPlace
 from tessera.run_spec import make_run_id
+
+MOST_LEAVE_SECONDS: Final = 60.0
+"""Longest time that a run specification allows for leaving a device."""
 
 
 class _Holder(NamedTuple):
@@ -30,10 +34,12 @@ def guest_places(members: Iterable[Member]) -> dict[int, list[GuestPlace]]:
         return found
     rows = _guests().filter(member_id__in=ids).values_list(
         "member_id", "device__index", "slot", "mode", "floor", "most",
-        "beside__attempt__uid", "beside__role", "beside__rank",
-        "job__tenant_id", "beside__attempt__job__tenant_id",
+        "beside__attempt__uid", "beside__role", "beside__rank", "is_peer",
+        "job__spec__grace_seconds", "job__tenant_id", "beside__attempt__job__tenant_id",
     )  # fmt: skip
-    for member_id, device, slot, mode, floor, most, uid, role, rank, *tenants in rows:
+    for (
+        member_id, device, slot, mode, floor, most, uid, role, rank, is_peer, grace, *tenants
+    ) in rows:  # fmt: skip
         found[member_id].append(
             GuestPlace(
                 device=device,
@@ -42,11 +48,16 @@ def guest_places(members: Iterable[Member]) -> dict[int, list[GuestPlace]]:
                 mode=mode,
                 floor=floor or 0,
                 most=most or 0,
-                leave_seconds=GUEST_GRACE_SECONDS,
+                leave_seconds=_leave_seconds(grace, is_peer=is_peer),
                 sees_phase=tenants[0] == tenants[1],
             )
         )
     return found
+
+
+def _leave_seconds(grace: float, *, is_peer: bool) -> float:
+    """Return the time to leave the device of a holder that has ended."""
+    return min(max(float(grace), 1.0), MOST_LEAVE_SECONDS) if is_peer else GUEST_GRACE_SECONDS
 
 
 def device_orders(member_ids: Iterable[int]) -> Mapping[int, Sequence[DeviceOrder]]:
@@ -56,11 +67,14 @@ def device_orders(member_ids: Iterable[int]) -> Mapping[int, Sequence[DeviceOrde
         return {}
     holders = _holders(ids)
     guests: dict[tuple[int, int], list[GuestOrder]] = defaultdict(list)
+    turns: dict[tuple[int, int], float] = {}
     rows = _guests().filter(beside_id__in=ids).order_by("slot").values_list(
         "beside_id", "device__index", "slot", "floor", "most",
-        "attempt__uid", "member__role", "member__rank",
+        "attempt__uid", "member__role", "member__rank", "is_peer", "turn_seconds",
     )  # fmt: skip
-    for holder, device, slot, floor, most, uid, role, rank in rows:
+    for holder, device, slot, floor, most, uid, role, rank, is_peer, turn in rows:
+        if is_peer:
+            turns[holder, device] = turn
         guests[holder, device].append(
             GuestOrder(
                 run_id=make_run_id(uid, role, rank), slot=slot, floor=floor or 0, most=most or 0
@@ -71,9 +85,10 @@ def device_orders(member_ids: Iterable[int]) -> Mapping[int, Sequence[DeviceOrde
         orders[holder].append(
             DeviceOrder(
                 device=device,
-                slowdown=holders[holder].slowdown,
+                slowdown=PEER_SLOWDOWN if (holder, device) in turns else holders[holder].slowdown,
                 guests=those,
                 drain=holders[holder].drain,
+                turn_seconds=turns.get((holder, device), 0.0),
             )
         )
     return orders

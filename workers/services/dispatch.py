@@ -252,10 +252,10 @@ def _graces(attempts: Sequence[Attempt]) -> dict[int, float]:
     specs = Attempt.objects.filter(pk__in=[attempt.pk for attempt in attempts])
     return {
         pk: min(float(grace), GUEST_GRACE_SECONDS)
-        if is_guest and promoted_at is None
+        if is_guest and not is_peer and promoted_at is None
         else float(grace)
-        for pk, grace, is_guest, promoted_at in specs.values_list(
-            "id", "job__spec__grace_seconds", "is_guest", "promoted_at"
+        for pk, grace, is_guest, is_peer, promoted_at in specs.values_list(
+            "id", "job__spec__grace_seconds", "is_guest", "is_peer", "promoted_at"
         )
     }
 

@@ -15,10 +15,10 @@ from scheduling.core.sharing.pairs import Paces
 from scheduling.enums import LeaseKind
 from scheduling.jobs.models import Job, JobEvent
 from scheduling.jobs.services.lifecycle import Note, record_job_event
-from scheduling.runs.models import GuestDelay, Lease, SharedDevice, SharedMinute
+from scheduling.runs.models import Attempt, GuestDelay, Lease, SharedDevice, SharedMinute
 from scheduling.runs.services.pairs import PairObservation, observe_pairs
 from tessera.run_spec import make_run_id
-from workers.transports.base import DeviceReading
+from workers.transports.base import DeviceReading, SuspensionReading
 
 _COLUMNS = (
     "baseline", "loss", "loss_low", "loss_high", "open", "account", "reserve", "closings",
@@ -69,11 +69,16 @@ def keep_shared(*, node_id: int, devices: Sequence[DeviceReading], now: datetime
         return 0
     leases = _leases(node_id, list(newest))
     rows, jobs = [], []
+    suspensions: dict[int, SuspensionReading] = {}
     for index, company in newest.items():
         holder = leases.holders.get(index)
         if holder is None or holder.run_id != company.holder_run_id:
             continue
         jobs.append(holder)
+        suspensions[holder.job_id] = company.suspension
+        for guest in company.guests:
+            if (index, guest.run_id) in leases.guests:
+                suspensions[leases.guests[index, guest.run_id]] = guest.suspension
         rows.append(
             SharedDevice(
                 device_id=holder.device_id,
@@ -96,11 +101,23 @@ def keep_shared(*, node_id: int, devices: Sequence[DeviceReading], now: datetime
             update_fields=["holder", "at", "guests", *_COLUMNS],
         )
         _keep_minutes(jobs, rows, now)
+        _keep_suspensions(suspensions)
         slowed = {job.job_id for job, row in zip(jobs, rows, strict=True) if (row.loss or 0.0) > 0}
         for job_id in sorted(slowed):
             _warn_if_slowed(job_id, now)
     observe_pairs(_pairs(jobs, rows), now=now)
     return len(rows)
+
+
+def _keep_suspensions(suspensions: Mapping[int, SuspensionReading]) -> None:
+    """Store how the running attempts of some jobs were suspended."""
+    for job_id, found in sorted(suspensions.items()):
+        if found.number:
+            Attempt.objects.filter(job_id=job_id, ended_at=None).update(
+                suspended_by=found.tier,
+                suspensions=found.number,
+                suspended_seconds=found.seconds,
+            )
 
 
 def _warn_if_slowed(job_id: int, now: datetime) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from scheduling.core.charging import NodeClock
 from scheduling.core.jobspec import NO_SETTINGS, ContainerSettings
@@ -77,6 +77,24 @@ class Grew:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SuspensionReading:
+    """Suspensions of a run that takes turns on its device, since it shares it.
+
+    Attributes:
+        tier: how it was suspended last (``T0`` or ``T1``); empty before.
+        number: number of its suspensions.
+        seconds: time for which it was suspended.
+    """
+
+    tier: str = ""
+    number: int = 0
+    seconds: float = 0.0
+
+
+NEVER_SUSPENDED: Final = SuspensionReading()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GuestReading:
     """State of a guest at the coordinator of its device; None if unknown.
 
@@ -85,6 +103,7 @@ class GuestReading:
         memory: device memory in use in bytes.
         frozen: whether its processes are frozen now.
         open: whether its gate is open now.
+        suspension: its suspensions in turns.
     """
 
     run_id: str
@@ -92,6 +111,7 @@ class GuestReading:
     memory: int | None = None
     frozen: bool = False
     open: bool | None = None
+    suspension: SuspensionReading = NEVER_SUSPENDED
 
     def to_json(self) -> dict[str, Any]:
         """Return the state without the run ID, for storage."""
@@ -109,6 +129,7 @@ class CompanyReading:
 
     Attributes:
         holder_run_id: the run that holds the device.
+        suspension: its suspensions in turns.
     """
 
     holder_run_id: str
@@ -123,6 +144,7 @@ class CompanyReading:
     delay_seconds: float = 0.0
     memory_free: int | None = None
     guests: tuple[GuestReading, ...] = ()
+    suspension: SuspensionReading = NEVER_SUSPENDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

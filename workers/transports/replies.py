@@ -19,6 +19,7 @@ from workers.transports.base import (
     MisbehavedError,
     NodeLoad,
     Saved,
+    SuspensionReading,
 )
 
 T = TypeVar("T")
@@ -143,6 +144,15 @@ def _read_company(take: Fields) -> CompanyReading:
         delay_seconds=take.number("delay_seconds", 0.0, 0.0, 1e10),
         memory_free=take.optional_integer("memory_free", 0, 1 << 60),
         guests=tuple(_guest(item) for item in take.items("guests", MAX_GUESTS)),
+        suspension=_suspension(take),
+    )
+
+
+def _suspension(take: Fields) -> SuspensionReading:
+    return SuspensionReading(
+        tier=take.choice("tier", "", ("", "T0", "T1", "T2")),
+        number=take.integer("suspensions", 0, 0, (1 << 31) - 1),
+        seconds=take.number("suspended_seconds", 0.0, 0.0, 1e10),
     )
 
 
@@ -154,6 +164,7 @@ def _guest(item: object) -> GuestReading:
         memory=take.optional_integer("memory", 0, 1 << 60),
         frozen=take.boolean("frozen", default=False),
         open=is_open if isinstance(is_open := take.raw("open"), bool) else None,
+        suspension=_suspension(take),
     )
 
 

@@ -236,7 +236,6 @@ CHANGES: Final[Mapping[str, Template]] = {
     ),
     "policy-pairs": fixed("Its policy runs it on the device of job %(holder)s"),
     "policy-separates": fixed("Its policy no longer runs it on the device of job %(holder)s"),
-    "peer-leaves": fixed("Its device can no longer be shared with the job that holds it."),
     "policy-preempts": fixed("Its policy gives its devices to other jobs"),
     "reverts-size": fixed("It is slower on %(held)s than on %(alloc)s and returns to that size"),
     "policy-resizes": fixed("Its policy gives it %(alloc)s instead of %(held)s"),

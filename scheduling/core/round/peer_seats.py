@@ -4,6 +4,7 @@ Like guests, they bind no cell, so that the cell engine decides as if each pair 
 pass follows all decisions about whole devices.
 """
 
+from collections import defaultdict
 from dataclasses import replace
 from typing import Final
 
@@ -12,7 +13,7 @@ from scheduling.core.round.guests import may_hold, may_stay, unusable_hosts
 from scheduling.core.round.peers import PlannedPeer, seat_refused
 from scheduling.core.round.policy_answers import is_plain
 from scheduling.core.round.state import RoundState
-from scheduling.core.sharing.hosts import Host, refusal_now
+from scheduling.core.sharing.hosts import MOST_GUESTS, Host, refusal_now
 from scheduling.core.values import (
     GuestStart,
     HeldLeaf,
@@ -63,10 +64,17 @@ class _Seating:
 
     def __init__(self, deciding: RoundState) -> None:
         self._deciding = deciding
-        self._hosts = {host.address: host for host in deciding.snapshot.hosts}
+        # The limit of a virtual cluster counts opportunistic guests.
+        self._hosts = {
+            host.address: replace(host, most_guests=MOST_GUESTS if host.most_guests else 0)
+            for host in deciding.snapshot.hosts
+        }
         self._unusable = unusable_hosts(deciding)
         self._starting = {start.job_id for start in deciding.starts}
         self._leaving = deciding.leaving | deciding.preemptions.keys()
+        self._peers_at: dict[str, list[HeldPeer]] = defaultdict(list)
+        for peer in deciding.snapshot.peers:
+            self._peers_at[peer.guest.address].append(peer)
         self.starts: list[PeerStart] = []
         self.leaves: set[int] = set()
         self.promotions: set[int] = set()
@@ -111,12 +119,18 @@ class _Seating:
         if seat_refused(job, need, host, restriction.nodes) or host.address in self._unusable:
             return
         self._clear_guests(host)
-        if seat.holder in self._leaving or not host.steady_seconds:
+        if self._others_leave(host) or seat.holder in self._leaving or not host.steady_seconds:
             self.awaits_start = self.awaits_start or not host.steady_seconds
             return
         steady = replace(host, steady_seconds=float("inf"), steps=1 << 30, account_empty=False)
         if refusal_now(steady, need.floor) is None:
             self._start(job, need.floor, host, seat)
+
+    def _others_leave(self, host: Host) -> bool:
+        """Return whether a job beside the holder has notice to leave, which comes first."""
+        leaving = self._leaving | self.leaves
+        jobs = [peer.guest.job for peer in self._peers_at[host.address]]
+        return any(job.leaving or job.id in leaving for job in jobs)
 
     def _clear_guests(self, host: Host) -> None:
         """Order opportunistic guests to leave a device of which a policy disposes."""

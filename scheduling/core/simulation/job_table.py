@@ -183,7 +183,9 @@ class JobTable:
         guest = self.guests.pop(job_id)
         now = self._clock.now
         self._count_guest(guest)
-        self.holding[job_id] = replace(guest.job, since=now)
+        self.holding[job_id] = guest.job  # as a live job, it runs since its start
+        used = (now - max(guest.job.since, self._began)) * guest.job.devices
+        self.record.device_seconds[job_id] -= used
         self.devices += guest.job.devices
         self.set_pace(job_id, 1.0)
 
@@ -349,6 +351,7 @@ class JobTable:
         wait = 0.0
         if self.guests:
             wait = delay({leaf.address for leaves in held.members for leaf in leaves})
+            self.holding[job.id] = replace(held, since=held.since + wait)
         self._begin(job, self._rate(job), wait)
 
     def _held(self, job: QueuedJob, *members: tuple[HeldLeaf, ...]) -> HoldingJob:
@@ -445,7 +448,7 @@ class JobTable:
             return
         held = self.holding.pop(job_id)
         self.devices -= held.devices
-        seconds = self._clock.now - max(held.since, self._began)
+        seconds = max(0.0, self._clock.now - max(held.since, self._began))
         self.record.device_seconds[job_id] += seconds * held.devices
         release(self.engine, held)
 

@@ -1,15 +1,16 @@
 """Rows of guests in a round's commit: places that are still valid, and promotions."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from django.db import transaction
+from django.db.models import Q
 
 from scheduling.clusters.models import ClusterRules
 from scheduling.core.messages import sentence
-from scheduling.core.sharing.hosts import Consent, SharingMode, consents, may_meet
-from scheduling.core.values import GuestStart, Start
+from scheduling.core.sharing.hosts import MOST_GUESTS, Consent, SharingMode, consents, may_meet
+from scheduling.core.values import GuestStart, PeerStart, Start
 from scheduling.enums import JobClass, LeaseKind, MemberStep, NodeState
 from scheduling.jobs.models import Job
 from scheduling.jobs.services.lifecycle import Note, record_job_events
@@ -21,12 +22,21 @@ PROMOTED: Final = "promoted"
 """Kind of the event of a guest that has become the holder of its device."""
 
 
-def seats_now(guests: Sequence[GuestStart], device_ids: Mapping[str, int]) -> dict[int, GuestSeat]:
+def seats_now(
+    guests: Sequence[GuestStart], peers: Sequence[PeerStart], device_ids: Mapping[str, int]
+) -> dict[int, GuestSeat]:
     """Return the place of each guest whose holder still runs and still allows it, by job.
 
     Switches, consent, isolation and the guest itself are read again: people may have changed them
     since the snapshot.
+
+    Args:
+        guests: opportunistic jobs that start as guests.
+        peers: jobs that their policies pair with the holder.
+        device_ids: primary key of the device by leaf address.
     """
+    turns = {peer.seat.job_id: peer.turn_seconds for peer in peers}
+    guests = [*guests, *(peer.seat for peer in peers)]
     if not guests or not ClusterRules.objects.filter(sharing=True).exists():
         return {}
     addresses = {guest.member.leaves[0].address for guest in guests}
@@ -45,31 +55,54 @@ def seats_now(guests: Sequence[GuestStart], device_ids: Mapping[str, int]) -> di
         (lease.device.address, lease.job_id): lease
         for lease in rows.select_related("device__node", "job__virtual_cluster")
     }
-    willing = dict(
-        Job.objects.unscoped()
-        .filter(
-            pk__in=[guest.job_id for guest in guests],
-            job_class=JobClass.OPPORTUNISTIC,
-            guest_floor__isnull=False,
-        )
-        .values_list("pk", "tenant_id")
-    )
+    ids = [guest.job_id for guest in guests]
+    willing = {job.pk: job for job in _willing(ids, turns) if _consents(job, turns)}
     found = {}
     for guest in guests:
         lease = holders.get((guest.member.leaves[0].address, guest.holder))
-        tenant = willing.get(guest.job_id)
-        if lease is not None and tenant is not None and _admits(lease, guest, tenant):
-            found[guest.job_id] = GuestSeat(start=guest, holder_member=lease.member_id)
+        job, is_peer = willing.get(guest.job_id), guest.job_id in turns
+        if lease is None or job is None:
+            continue
+        most = lease.job.virtual_cluster.max_guests
+        if not _admits(lease, guest, job.tenant_id, MOST_GUESTS if is_peer and most else most):
+            continue
+        if not is_peer or lease.job.virtual_cluster_id == job.virtual_cluster_id:
+            found[guest.job_id] = GuestSeat(
+                start=guest,
+                holder_member=lease.member_id,
+                is_peer=is_peer,
+                turn_seconds=turns.get(guest.job_id, 0.0),
+            )
     return found
 
 
-def _admits(lease: Lease, guest: GuestStart, tenant: int) -> bool:
-    """Return whether the holder's lease admits a guest of a tenant now."""
+def _willing(ids: Sequence[int], peers: Collection[int]) -> Iterable[Job]:
+    """Return the jobs that may run on a device of another one: guests, and equals of holders."""
+    is_guest = Q(job_class=JobClass.OPPORTUNISTIC, guest_floor__isnull=False)
+    is_peer = Q(pk__in=peers, job_class=JobClass.GUARANTEED, sharing_stopped_at=None)
+    rows = Job.objects.unscoped().filter(is_guest | is_peer, pk__in=ids)
+    return rows.select_related("virtual_cluster").only(
+        "tenant_id", "spec", "virtual_cluster__guests_default"
+    )
+
+
+def _consents(job: Job, peers: Collection[int]) -> bool:
+    """Return whether a job with a guarantee allows other jobs on its device."""
+    return job.pk not in peers or _consent(job) != Consent.NONE
+
+
+def _consent(job: Job) -> str:
+    default = job.virtual_cluster.guests_default
+    return str((job.spec.get("sharing") or {}).get("guests", default))
+
+
+def _admits(lease: Lease, guest: GuestStart, tenant: int, most: int) -> bool:
+    """Return whether the holder's lease admits a guest of a tenant, one of at most ``most``."""
     job, device = lease.job, lease.device
-    if guest.mode not in device.sharing_modes or guest.slot > job.virtual_cluster.max_guests:
+    if guest.mode not in device.sharing_modes or guest.slot > most:
         return False
     consent = Consent.strictest(
-        (job.spec.get("sharing") or {}).get("guests", job.virtual_cluster.guests_default),
+        _consent(job),
         device.guests,
         device.node.guests,
     )
@@ -79,8 +112,12 @@ def _admits(lease: Lease, guest: GuestStart, tenant: int) -> bool:
 
 
 def start_of(seat: GuestSeat) -> Start:
-    """Return the start of a guest, which binds no virtual cell."""
-    return Start(job_id=seat.start.job_id, opportunistic=True, members=(seat.start.member,))
+    """Return the start of a job on the device of another one, which binds no virtual cell."""
+    return Start(
+        job_id=seat.start.job_id,
+        opportunistic=not seat.is_peer,
+        members=(seat.start.member,),
+    )
 
 
 def promote_guests(jobs: Collection[int], *, round_number: int, now: datetime) -> tuple[int, ...]:

@@ -151,6 +151,7 @@ def _changes_something(reading: Reading, result: RoundResult) -> bool:
         or result.guests
         or result.guest_leaves
         or result.promotions
+        or result.peers
         or new_faults(reading.snapshot, result.policy_faults)
     )
 
@@ -190,9 +191,12 @@ def _collector_paused() -> Iterator[None]:
 def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -> RoundOutcome:
     wanted = [start.job_id for start in result.starts]
     wanted += [guest.job_id for guest in result.guests]
+    wanted += [peer.seat.job_id for peer in result.peers]
     still_queued = queued_among(wanted)
     seats = seats_now(
-        [guest for guest in result.guests if guest.job_id in still_queued], reading.device_ids
+        [guest for guest in result.guests if guest.job_id in still_queued],
+        [peer for peer in result.peers if peer.seat.job_id in still_queued],
+        reading.device_ids,
     )
     starts = [start for start in result.starts if start.job_id in still_queued]
     starts += [start_of(seat) for seat in seats.values()]

@@ -35,6 +35,8 @@ class GuestSeat:
 
     start: GuestStart
     holder_member: int
+    is_peer: bool = False
+    turn_seconds: float = 0.0
 
 
 def create_attempts(
@@ -79,7 +81,7 @@ def create_attempts(
             reading=reading,
             port=ports.pop(),
             now=now,
-            is_guest=start.job_id in seats,
+            seat=seats.get(start.job_id),
         )
         for start in starts
     )
@@ -158,6 +160,8 @@ def _guest_columns(seat: GuestSeat | None) -> dict[str, Any]:
         "mode": start.mode,
         "floor": start.floor,
         "most": start.most,
+        "is_peer": seat.is_peer,
+        "turn_seconds": seat.turn_seconds,
     }
 
 
@@ -184,7 +188,7 @@ def _attempt_row(
     reading: Reading,
     port: int,
     now: datetime,
-    is_guest: bool,
+    seat: GuestSeat | None,
 ) -> Attempt:
     job.attempts_made += 1
     leaves = [leaf.address for member in start.members for leaf in member.leaves]
@@ -194,7 +198,8 @@ def _attempt_row(
         uid=uuid.uuid4().hex,
         round_number=number,
         opportunistic=start.opportunistic,
-        is_guest=is_guest,
+        is_guest=seat is not None,
+        is_peer=seat is not None and seat.is_peer,
         port=port,
         demand=start.demand.to_json() if start.demand is not None else None,
         devices=len(leaves),

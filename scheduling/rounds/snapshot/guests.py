@@ -18,7 +18,7 @@ from scheduling.core.jobspec.sharing import DEFAULT_SLOWDOWN
 from scheduling.core.round.declared_terms import APPLICATION_LABEL
 from scheduling.core.sharing.hosts import Consent, GuestNeed, Host, SharingMode
 from scheduling.core.sharing.pairs import SLOWDOWN, Paces, PairRecord, application_of, guessed
-from scheduling.core.values import HeldGuest, HoldingJob
+from scheduling.core.values import ClusterSnapshot, HeldGuest, HoldingJob
 from scheduling.enums import JobClass, LeaseKind, MemberStep
 from scheduling.jobs.models import Job
 from scheduling.runs.models import Lease, PairPace
@@ -29,7 +29,7 @@ PEAK_FACTOR: Final = 1.05
 STALE: Final = timedelta(minutes=3)
 LONG: Final = 30 * 86_400.0
 """Seconds that a holder without a time limit is expected to run still."""
-_WITHOUT_GUESTS: Final = frozenset({SharingMode.EXCLUSIVE.value, SharingMode.MIG.value})
+WITHOUT_GUESTS: Final = frozenset({SharingMode.EXCLUSIVE.value, SharingMode.MIG.value})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,11 @@ class GuestLease:
         holder: ID of the job beside which it was placed.
         holder_member: ID of the member of that job.
         most: bytes of device memory that it may use at first.
+        is_peer: whether its policy has paired it with the holder.
+        turn_seconds: seconds of a turn on the device; 0 if both run at the same time.
+        device_type: type of the device.
+        began: start of its processes; None before.
+        steps: reported steps of this attempt.
     """
 
     job: int
@@ -58,6 +63,11 @@ class GuestLease:
     holder: int
     holder_member: int
     most: int
+    is_peer: bool = False
+    turn_seconds: float = 0.0
+    device_type: str = ""
+    began: datetime | None = None
+    steps: int = 0
 
 
 def guest_leases(using: str) -> tuple[GuestLease, ...]:
@@ -73,12 +83,19 @@ def guest_leases(using: str) -> tuple[GuestLease, ...]:
             holder=holder,
             holder_member=member,
             most=most or 0,
+            is_peer=is_peer,
+            turn_seconds=turn,
+            device_type=kind,
+            began=began,
+            steps=steps or 0,
         )
-        for job, address, node, index, slot, holder, member, most in rows.order_by(
-            "job_id"
-        ).values_list(
+        for (
+            job, address, node, index, slot, holder, member, most, is_peer, turn, kind, began,
+            steps,
+        ) in rows.order_by("job_id").values_list(
             "job_id", "device__address", "device__node__name", "device__index", "slot",
-            "beside__attempt__job_id", "beside_id", "most",
+            "beside__attempt__job_id", "beside_id", "most", "is_peer", "turn_seconds",
+            "device__device_type", "member__started_at", "attempt__progress__steps",
         )
     )  # fmt: skip
 
@@ -86,7 +103,7 @@ def guest_leases(using: str) -> tuple[GuestLease, ...]:
 def held_guests(
     leases: Iterable[GuestLease], jobs: Mapping[int, HoldingJob]
 ) -> tuple[HeldGuest, ...]:
-    """Return the running guests; ``jobs`` has each with its device."""
+    """Return the running opportunistic guests; ``jobs`` has each with its device."""
     return tuple(
         HeldGuest(
             job=jobs[lease.job],
@@ -97,7 +114,35 @@ def held_guests(
             holder=lease.holder,
         )
         for lease in leases
-        if lease.job in jobs
+        if lease.job in jobs and not lease.is_peer
+    )
+
+
+def with_sharing(
+    snapshot: ClusterSnapshot,
+    jobs: Mapping[int, HoldingJob],
+    sharing: Mapping[int, VcSharing],
+    now: datetime,
+    using: str,
+) -> ClusterSnapshot:
+    """Add hosts, running guests and the needs of waiting ones.
+
+    Args:
+        snapshot: of the jobs with own devices.
+        jobs: the running guests, by ID.
+        sharing: rules about guests by virtual cluster; empty if the cluster does not share.
+        now: time of the snapshot.
+        using: database alias.
+    """
+    found = guest_leases(using) if jobs else ()
+    holding = {job.id: job for job in snapshot.holding}
+    waiting = {job.id for job in snapshot.queued}
+    needs = guest_needs(using) if sharing else {}
+    return replace(
+        snapshot,
+        hosts=hosts(using, sharing, found, holding, now),
+        guests=held_guests(found, jobs),
+        guest_needs={pk: need for pk, need in needs.items() if pk in waiting},
     )
 
 
@@ -249,7 +294,7 @@ def _host(
 
 def _mode(stored: Iterable[str]) -> SharingMode | None:
     """Return the best mode in which a node can share a device; it lists the best one first."""
-    known = {mode.value for mode in SharingMode} - _WITHOUT_GUESTS
+    known = {mode.value for mode in SharingMode} - WITHOUT_GUESTS
     return next((SharingMode(mode) for mode in stored if mode in known), None)
 
 

@@ -52,6 +52,7 @@ class _Run(NamedTuple):
     memory_peak: int | None
     layout: Sequence[Sequence[int]] | None
     failure_class: str
+    is_beside: bool
 
 
 class _Row(NamedTuple):
@@ -95,7 +96,7 @@ def _known_of(using: str, jobs: "QuerySet[Job]", now: datetime) -> Mapping[int, 
             "job_id", "created_at", "running_at", "ended_at", "devices", "device_type", "nodes",
             "progress__seconds", "progress__steps", "progress__samples", "progress__last_step",
             "progress__loss", "progress__noise_square", "progress__noise_variance",
-            "losses_text", "use__busy", "use__memory_peak", "layout", "failure_class",
+            "losses_text", "use__busy", "use__memory_peak", "layout", "failure_class", "is_guest",
         )
     ):  # fmt: skip
         runs[row[0]].append(_Run(*row))
@@ -243,7 +244,7 @@ class _Past:
 
     def _add_use(self, run: _Run) -> None:
         """Update the busy share (of the newest run) and the memory peak (of all runs)."""
-        if run.busy is not None:
+        if run.busy is not None and not run.is_beside:
             self.util = run.busy
         if run.memory_peak is not None:
             self.memory_peak = max(self.memory_peak or 0, run.memory_peak)
@@ -252,12 +253,13 @@ class _Past:
         if not run.steps or not run.seconds:
             return
         self.steps += run.steps
-        self.step_time = run.seconds / run.steps
+        if not run.is_beside:  # the speed on a part of a device is no fact of the job
+            self.step_time = run.seconds / run.steps
         self.last_step = max(self.last_step, -1 if run.last_step is None else run.last_step)
         if run.noise_square is not None and run.noise_variance is not None:
             self.noise = (run.noise_square, run.noise_variance)
         self._add_losses(run)
-        if run.device_type:
+        if run.device_type and not run.is_beside:
             self.seen.append(
                 RunObservation(
                     type=run.device_type,

@@ -32,7 +32,6 @@ from scheduling.core.sharing.hosts import Consent
 from scheduling.core.sweeps import LABEL
 from scheduling.core.values import (
     ClusterSnapshot,
-    HoldingJob,
     NodeFacts,
     VcFacts,
 )
@@ -40,13 +39,7 @@ from scheduling.enums import LeaseKind, NodeState
 from scheduling.jobs.models import Job, JobDependency, Sweep
 from scheduling.rounds.models import Round
 from scheduling.rounds.snapshot.grid_tables import plan_tables
-from scheduling.rounds.snapshot.guests import (
-    VcSharing,
-    guest_leases,
-    guest_needs,
-    held_guests,
-    hosts,
-)
+from scheduling.rounds.snapshot.guests import VcSharing, with_sharing
 from scheduling.rounds.snapshot.live_jobs import (
     YES,
     Leaves,
@@ -59,6 +52,7 @@ from scheduling.rounds.snapshot.live_jobs import (
     queued_jobs,
     stored_reason,
 )
+from scheduling.rounds.snapshot.peers import with_pairs
 from scheduling.rounds.snapshot.performance_facts import device_memory, known_of
 from scheduling.runs.models import Attempt, Lease, Member
 from scheduling.topology.stored import NO_CELLS, StoredTopology
@@ -210,7 +204,8 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
     )
     if sharing or beside:
         running = guest_jobs((row for row in rows if row.id in beside), beside)
-        snapshot = _with_sharing(snapshot, running, sharing, now, using)
+        snapshot = with_sharing(snapshot, running, sharing, now, using)
+        snapshot = with_pairs(snapshot, running, sharing, curious, now=now, using=using)
     return Reading(
         snapshot=snapshot,
         reasons={row.id: stored_reason(row.reason_code, row.reason_json) for row in queued},
@@ -227,34 +222,6 @@ def _largest_nodes(devices: Iterable[tuple[Any, ...]]) -> Mapping[str, int]:
     for (kind, _), count in counts.items():
         largest[kind] = max(count, largest.get(kind, 0))
     return largest
-
-
-def _with_sharing(
-    snapshot: ClusterSnapshot,
-    jobs: Mapping[int, HoldingJob],
-    sharing: Mapping[int, VcSharing],
-    now: datetime,
-    using: str,
-) -> ClusterSnapshot:
-    """Add hosts, running guests and the needs of waiting ones.
-
-    Args:
-        snapshot: of the jobs with own devices.
-        jobs: the running guests, by ID.
-        sharing: rules about guests by virtual cluster; empty if the cluster does not share.
-        now: time of the snapshot.
-        using: database alias.
-    """
-    found = guest_leases(using) if jobs else ()
-    holding = {job.id: job for job in snapshot.holding}
-    waiting = {job.id for job in snapshot.queued}
-    needs = guest_needs(using) if sharing else {}
-    return replace(
-        snapshot,
-        hosts=hosts(using, sharing, found, holding, now),
-        guests=held_guests(found, jobs),
-        guest_needs={pk: need for pk, need in needs.items() if pk in waiting},
-    )
 
 
 def _nodes(using: str) -> list[tuple[Any, ...]]:

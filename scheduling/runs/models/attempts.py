@@ -5,7 +5,7 @@ from django.db.models import Q
 
 from scheduling.clusters.models.nodes import Device, Node, NodeTenancy
 from scheduling.core.sharing.hosts import MOST_GUESTS
-from scheduling.enums import LeaseKind, MemberStep, one_of
+from scheduling.enums import LeaseKind, MemberStep, SuspensionTier, one_of
 from scheduling.jobs.models import Job
 from tessera.isolation import LEVELS, NONE
 
@@ -18,7 +18,9 @@ class Attempt(models.Model):
     submitted size. ``devices``, ``device_type`` (the first of several) and ``nodes`` describe the
     allocation; they are 0 and empty for old attempts. ``layout`` has the logical workers of each
     process by member, if the job has logical workers. An attempt that began as a guest of another
-    job's device has ``is_guest`` until its end; it holds the device from ``promoted_at`` on.
+    job's device has ``is_guest`` until its end; it holds the device from ``promoted_at`` on. With
+    ``is_peer``, its policy has paired it with that job, so that both are charged. ``suspended_by``
+    is the tier of its latest suspension (``SuspensionTier``).
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="attempts")
@@ -34,6 +36,10 @@ class Attempt(models.Model):
     nodes = models.PositiveIntegerField(default=0)
     layout = models.JSONField(null=True)
     is_guest = models.BooleanField(default=False)
+    is_peer = models.BooleanField(default=False)
+    suspended_by = models.CharField(max_length=2, choices=SuspensionTier, blank=True, default="")
+    suspensions = models.PositiveIntegerField(default=0)
+    suspended_seconds = models.FloatField(default=0)
     promoted_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField()
     running_at = models.DateTimeField(null=True)
@@ -226,7 +232,8 @@ class Lease(models.Model):
 
     ``virtual_cell`` is the virtual leaf bound to the device; empty for opportunistic use. A guest
     uses the device beside the member ``beside``, in slot 1 to 3, in sharing mode ``mode``, with at
-    least ``floor`` and at first at most ``most`` bytes of its memory.
+    least ``floor`` and at first at most ``most`` bytes of its memory. A guest with ``is_peer`` is
+    the equal of that member's job; they take turns of ``turn_seconds``, or run at once (0).
     """
 
     device = models.ForeignKey(Device, on_delete=models.PROTECT, related_name="leases")
@@ -242,6 +249,8 @@ class Lease(models.Model):
     mode = models.CharField(max_length=16, blank=True, default="")
     floor = models.PositiveBigIntegerField(null=True)
     most = models.PositiveBigIntegerField(null=True)
+    is_peer = models.BooleanField(default=False)
+    turn_seconds = models.FloatField(default=0)
     taken_at = models.DateTimeField()
     released_at = models.DateTimeField(null=True)
 
@@ -274,6 +283,11 @@ class Lease(models.Model):
                 )
                 | (~Q(kind=LeaseKind.GUEST) & Q(beside=None)),
                 name="lease_guest_has_a_holder",
+            ),
+            models.CheckConstraint(
+                condition=Q(is_peer=False, turn_seconds=0)
+                | Q(is_peer=True, kind=LeaseKind.GUEST, turn_seconds__gte=0),
+                name="lease_peer_is_a_guest",
             ),
         ]
         indexes = [

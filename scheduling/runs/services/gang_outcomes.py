@@ -35,6 +35,7 @@ from scheduling.jobs.models import Job, JobSecret
 from scheduling.jobs.services.lifecycle import Note, try_job_event, try_job_events
 from scheduling.parallelism.models import AttemptPlan
 from scheduling.runs.models import Attempt, Lease, Member
+from scheduling.runs.queries.shared_charges import charges_of_attempts
 from scheduling.runs.services.exclusions import excluded_after
 from scheduling.runs.services.receipts import settle_receipts
 from scheduling.runs.services.tallies import count_evictions
@@ -170,7 +171,9 @@ def _end_attempts(attempts: Sequence[Attempt], gangs: Gangs, now: datetime) -> N
     Lease.objects.filter(attempt_id__in=ids, released_at=None).update(released_at=now)
     tell_coordinators(holders)
     used = {attempt.job_id: _device_seconds(attempt, gangs, now) for attempt in attempts}
-    _add_guest_seconds([attempt for attempt in attempts if attempt.is_guest], gangs, now)
+    used |= _shared_seconds(attempts, gangs, now)
+    free = [attempt for attempt in attempts if attempt.is_guest and not attempt.is_peer]
+    _add_guest_seconds(free, gangs, now)
     evicted_by = settle_receipts(attempt_ids=ids)
     over = _end_or_retry_jobs(attempts, used, evicted_by, now)
     if over:
@@ -304,6 +307,17 @@ def _add_guest_seconds(attempts: Sequence[Attempt], gangs: Gangs, now: datetime)
         )
         jobs = Job.objects.unscoped().filter(pk=attempt.job_id)
         jobs.update(guest_seconds=F("guest_seconds") + seconds)
+
+
+def _shared_seconds(attempts: Sequence[Attempt], gangs: Gangs, now: datetime) -> dict[int, float]:
+    """Return the charged device-seconds of attempts with equals on their device, by job."""
+    shared = {
+        attempt.pk: attempt.job_id
+        for attempt in attempts
+        if attempt.is_peer or any(member.share_version for member in gangs[attempt.pk])
+    }
+    charges = charges_of_attempts(shared.keys(), until=now) if shared else {}
+    return {shared[pk]: seconds for pk, seconds in charges.items()}
 
 
 def _device_seconds(attempt: Attempt, gangs: Gangs, now: datetime) -> float:

@@ -18,6 +18,7 @@ from django.db.models import (
     DurationField,
     ExpressionWrapper,
     F,
+    Max,
     Q,
     QuerySet,
     Subquery,
@@ -28,8 +29,14 @@ from django.db.models import (
 from django.db.models.functions import Coalesce, Greatest
 
 from scheduling.clusters.models import VcLimit
+from scheduling.core.charging import charged_seconds
 from scheduling.enums import LeaseKind, MemberStep
 from scheduling.runs.models import Lease
+from scheduling.runs.queries.shared_charges import (
+    CHARGED,
+    divided_charges,
+    shared_devices_of,
+)
 from scheduling.usage.models import UsageDay, UsageMark
 from tenants.models import UsedSoFar
 from tenants.roles import Permission
@@ -49,20 +56,47 @@ class DeviceHours:
 def hours_of_jobs(job_ids: Iterable[int], *, now: datetime) -> Mapping[int, DeviceHours]:
     """Return the hours of each job up to ``now``, in one query.
 
-    The caller has checked that the viewer may see the jobs.
+    Jobs that have shared a device cost further queries. The caller has checked that the viewer may
+    see the jobs.
     """
     found: dict[int, dict[bool, float]] = defaultdict(dict)
-    for job_id, is_gpu, total in (
-        Lease.objects.filter(job_id__in=list(job_ids), kind=LeaseKind.USING)
+    shared: set[int] = set()
+    for job_id, is_gpu, total, peers, orders in (
+        Lease.objects.filter(CHARGED, job_id__in=list(job_ids))
         .order_by()
         .values_list("job_id", "device__is_gpu")
-        .annotate(total=Sum(charged_until(now)))
+        .annotate(
+            total=Sum(charged_until(now)),
+            peers=Count("id", filter=Q(is_peer=True)),
+            orders=Max("member__share_version"),
+        )
     ):
         found[job_id][is_gpu] = max(total.total_seconds(), 0.0) / 3600 if total else 0.0
+        if peers or orders:
+            shared.add(job_id)
+    if shared:
+        _divide(found, shared, now)
     return {
         job_id: DeviceHours(gpu=hours.get(True, 0.0), slot=hours.get(False, 0.0))
         for job_id, hours in found.items()
     }
+
+
+def _divide(found: dict[int, dict[bool, float]], job_ids: set[int], now: datetime) -> None:
+    """Correct the hours of jobs that have shared devices as equals."""
+    rows = Lease.objects.filter(CHARGED, job_id__in=job_ids).select_related("member", "device")
+    leases = list(rows.order_by())
+    devices = shared_devices_of({lease.attempt_id for lease in leases})
+    charges = divided_charges(devices, until=now)
+    for lease in leases:
+        if lease.pk in charges:
+            ended = [at for at in (lease.member.exited_at, lease.released_at) if at is not None]
+            full = charged_seconds(
+                lease.member.started_at, min(ended, default=None), since=lease.taken_at, until=now
+            )
+            hours = found[lease.job_id]
+            more = (charges[lease.pk] - full) / 3600
+            hours[lease.device.is_gpu] = max(hours[lease.device.is_gpu] + more, 0.0)
 
 
 def charged_until(now: datetime, *, since: datetime = EVER) -> Any:

@@ -8,7 +8,7 @@ again.
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final
@@ -22,6 +22,7 @@ from scheduling.core.lifecycle import EVICTED, end_reason
 from scheduling.enums import LeaseKind
 from scheduling.jobs.models import Job, JobEvent
 from scheduling.runs.models import GuestDelay, Lease
+from scheduling.runs.queries.shared_charges import divided_charges
 from scheduling.usage.models import UsageDay, UsageJob, UsageMark, UsageMonth
 from tenants.models import UsedSoFar
 
@@ -328,21 +329,22 @@ def _sums(day: date, now: datetime) -> Mapping[tuple[int, bool], _Sum]:
     for job_id, is_gpu, seconds in _delays(day):
         found[job_id, is_gpu].delay += seconds
     lost: list[tuple[Any, ...]] = []
-    for row in leases.values_list(*_COLUMNS).iterator(chunk_size=2000):
+    charges = divided_charges(_devices_of_peers(start, end), since=start, until=end)
+    for pk, *row in leases.values_list("id", *_COLUMNS).iterator(chunk_size=2000):
         job_id, is_gpu, kind, cell, started, exited, released, _, *ending, ended = row
-        if kind == LeaseKind.GUEST:  # a promotion may have ended the lease while the process runs
-            over = min((at for at in (exited, released) if at is not None), default=None)
-            seconds = charged_seconds(started, over, since=start, until=end)
-            found[job_id, is_gpu].guest += seconds
+        if kind == LeaseKind.GUEST:
+            _add_beside(found[job_id, is_gpu], charges.get(pk), row, start, end)
             continue
-        seconds = charged_seconds(started, exited or released, since=start, until=end)
+        seconds = charges.get(
+            pk, charged_seconds(started, exited or released, since=start, until=end)
+        )
         if cell and seconds:
             found[job_id, is_gpu].guaranteed += seconds
         elif seconds:
             found[job_id, is_gpu].borrowed += seconds
         # Lost work since the last checkpoint counts on the day on which the run ended.
         if ended is not None and start < ended <= end and _came_to_nothing(*ending):
-            lost.append(row)
+            lost.append(tuple(row))
     saved = _checkpoints({row[0] for row in lost})
     for job_id, is_gpu, _, _, started, exited, released, number, *ending, ended in lost:
         since = saved.get((job_id, number))
@@ -352,6 +354,27 @@ def _sums(day: date, now: datetime) -> Mapping[tuple[int, bool], _Sum]:
         elif seconds:
             found[job_id, is_gpu].lost_failed += seconds
     return found
+
+
+def _add_beside(
+    total: _Sum, charged: float | None, row: Sequence[Any], start: datetime, end: datetime
+) -> None:
+    """Add the time beside a holder: charged to an equal, and free for a guest."""
+    if charged is not None:
+        total.guaranteed += charged
+        return
+    _, _, _, _, started, exited, released, *_ = row
+    # A promotion may have ended the lease while the process runs.
+    over = min((at for at in (exited, released) if at is not None), default=None)
+    total.guest += charged_seconds(started, over, since=start, until=end)
+
+
+def _devices_of_peers(start: datetime, end: datetime) -> set[int]:
+    """Return the devices that jobs have shared as equals in a period."""
+    rows = Lease.objects.filter(
+        Q(released_at=None) | Q(released_at__gt=start), is_peer=True, taken_at__lt=end
+    )
+    return set(rows.order_by().values_list("device_id", flat=True))
 
 
 def _delays(day: date) -> "QuerySet[GuestDelay, tuple[int, bool, float]]":
