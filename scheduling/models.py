@@ -44,7 +44,12 @@ from scheduling.notices.models import (
     QuotaMark,
     Webhook,
 )
-from scheduling.parallelism.models import AttemptPlan, ModelProfile
+from scheduling.parallelism.models import (
+    AttemptPlan,
+    LinkMeasurement,
+    LinkProbe,
+    ModelProfile,
+)
 from scheduling.rounds.models import QueueOrder, Round
 from scheduling.runs.models import (
     Attempt,
@@ -86,6 +91,8 @@ __all__ = [
     "JobSecret",
     "JobTemplate",
     "Lease",
+    "LinkMeasurement",
+    "LinkProbe",
     "LogRule",
     "LogRuleHit",
     "Member",

@@ -14,6 +14,7 @@ from portal.api.fragmentation import FragmentationViewSet
 from portal.api.history import AuditViewSet, TimelineViewSet, UsageViewSet
 from portal.api.imports import ImportViewSet
 from portal.api.jobs import JobViewSet
+from portal.api.link_tables import LinkTableViewSet
 from portal.api.nodes import NodeViewSet
 from portal.api.notices import DeliveryViewSet, NotificationViewSet, WebhookViewSet
 from portal.api.openpai import NoSuchOpenPaiAddress, OpenPaiClusterViewSet, OpenPaiJobViewSet
@@ -80,6 +81,7 @@ RESOURCES: tuple[type[ApiViewSet], ...] = (
     WebhookViewSet,
     DeliveryViewSet,
     TokenViewSet,
+    LinkTableViewSet,
 )
 
 router = SimpleRouter(use_regex_path=False)

@@ -30,6 +30,7 @@ from scheduling.clusters.queries.node_truth import TruthRow
 from scheduling.clusters.queries.nodes import NodeDetail, NodeRow, list_nodes, node_detail
 from scheduling.clusters.queries.shared_devices import node_sharing
 from scheduling.clusters.services.cluster_rules import cluster_rules
+from scheduling.parallelism.links import links_of_node
 from tenants.roles import Permission
 from tessera.isolation import LEVELS, PLAIN_LEVELS
 from workers.conf import public_key
@@ -119,6 +120,9 @@ def node_context(asked: PageRequest, node_id: int) -> dict[str, Any]:
     drawn = map_node(detail.row.view, shares, guests)
     return {
         "sharing": sharing,
+        "links": links_of_node(asked.viewer, detail.row.name, now=asked.now)
+        if detail.can_manage
+        else (),
         "consents": CONSENTS,
         "detail": detail,
         "row": detail.row,

@@ -1,4 +1,4 @@
-"""Rows of profiles of models, and of the parallel plans of attempts."""
+"""Rows of profiles of models, of parallel plans of attempts, and of measured links."""
 
 from django.db import models
 from django.db.models import Q
@@ -78,3 +78,48 @@ class AttemptPlan(models.Model):
 
     def __str__(self) -> str:
         return f"plan {self.plan_id} of attempt {self.attempt_id}"
+
+
+class LinkProbe(models.Model):
+    """A job of an admin that measures links of devices of one type; only it may report them."""
+
+    job = models.OneToOneField(
+        Job, primary_key=True, on_delete=models.CASCADE, related_name="link_probe"
+    )
+    device_type = models.CharField(max_length=100)
+    requested_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"link probe {self.job_id}"
+
+
+class LinkMeasurement(models.Model):
+    """Measured times of messages over links of one class between devices of one type.
+
+    ``link_class`` is a level of cells, or ``network`` for devices without a common cell.
+    ``points`` has entries ``[primitive, group, bytes, seconds]``. ``transport`` is ``gloo`` or
+    ``tcp``, ``spread`` the median relative spread of the repetitions, ``pairs`` the number of
+    measured pairs of devices, and ``nodes`` the names of their nodes.
+    """
+
+    device_type = models.CharField(max_length=100)
+    link_class = models.CharField(max_length=64)
+    transport = models.CharField(max_length=8)
+    points = DocumentField(default=list)
+    spread = models.FloatField()
+    pairs = models.PositiveIntegerField()
+    nodes = DocumentField(default=list)
+    job = models.ForeignKey(
+        Job, null=True, on_delete=models.SET_NULL, related_name="link_measurements"
+    )
+    measured_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["device_type", "link_class"], name="link_measurement_one_per_class"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.link_class} of {self.device_type}"

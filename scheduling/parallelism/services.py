@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.db import transaction
-from django.db.models import Min
+from django.db.models import Min, Q
 
 from scheduling.clusters.models import Device
 from scheduling.common.on_commit import request_round_on_commit
@@ -21,6 +21,13 @@ from scheduling.jobs.services.job_limits import JobLimitError
 from scheduling.jobs.services.lifecycle import Note, record_job_event
 from scheduling.jobs.services.submission import Submission, submit_job
 from scheduling.jobs.validation import InvalidJobError
+from scheduling.parallelism.links import (
+    Points,
+    before_newest_links,
+    measured_points,
+    spans_of,
+    store_links,
+)
 from scheduling.parallelism.models import ModelProfile
 from scheduling.runs.models import Attempt
 from scheduling.secrets import UnreadableSecretError, unseal
@@ -74,6 +81,8 @@ def store_profile(
     from scheduling.core.grids import GridInputError  # noqa: PLC0415  brings NumPy
     from scheduling.core.grids.profile_documents import read_profile  # noqa: PLC0415
 
+    if store_links(job_id=job_id, attempt=attempt, document=document, now=now):
+        return
     job = Job.objects.unscoped().filter(pk=job_id).exclude(model_fingerprint="").first()
     parallel = parse_stored(job.spec).parallel if job is not None else None
     if job is None or parallel is None or parallel.profile is not ProfileUse.ONLY:
@@ -105,13 +114,17 @@ def store_profile(
 
 
 def plan_profiles(*, now: datetime) -> int:
-    """Compute the grids of new profiles; return their number.
+    """Compute the grids of new profiles, or after new link tables; return their number.
 
     It may take seconds for each, and holds no transaction meanwhile. One call computes at most
     ``MOST_PLANNED``, those that wait longest first. A profile whose grids cannot be computed has
     none, and does not stop the others.
     """
-    waiting = ModelProfile.objects.unscoped().filter(measured_at=None).exclude(document={})
+    waiting = (
+        ModelProfile.objects.unscoped()
+        .filter(Q(measured_at=None) | before_newest_links())
+        .exclude(document={})
+    )
     memory: Mapping[str, int] = dict(
         Device.objects.filter(retired_at=None)
         .values_list("device_type")
@@ -124,10 +137,16 @@ def plan_profiles(*, now: datetime) -> int:
     oldest = waiting.select_related("job").order_by("requested_at", "pk")
     for profile in oldest[:MOST_PLANNED]:
         if profile.job is None:
-            profile.delete()
+            # Without its job, batch and schedule are unknown; computed grids stay in use.
+            if profile.measured_at is None:
+                profile.delete()
+            else:
+                ModelProfile.objects.unscoped().filter(pk=profile.pk).update(measured_at=now)
             continue
         try:
-            rows = list(_rows_of(profile, profile.job, memory.get(profile.device_type, 0)))
+            points = measured_points(profile.device_type, now=now)
+            known = memory.get(profile.device_type, 0)
+            rows = list(_rows_of(profile, profile.job, known, points))
         except Exception:
             log.exception("the grids of %s cannot be computed", profile)
             rows = []
@@ -135,15 +154,21 @@ def plan_profiles(*, now: datetime) -> int:
             # A newer report of the same model has a later time and is computed later.
             planned += (
                 ModelProfile.objects.unscoped()
-                .filter(pk=profile.pk, measured_at=None, requested_at=profile.requested_at)
+                .filter(
+                    pk=profile.pk,
+                    measured_at=profile.measured_at,
+                    requested_at=profile.requested_at,
+                )
                 .update(grids=rows_to_json(rows), measured_at=now)
             )
             request_round_on_commit("profile")
     return planned
 
 
-def _rows_of(profile: ModelProfile, job: Job, memory: int) -> Iterator[GridRow]:
+def _rows_of(profile: ModelProfile, job: Job, memory: int, points: Points) -> Iterator[GridRow]:
     from scheduling.core.grids import GridState  # noqa: PLC0415  brings NumPy
+    from scheduling.core.grids.link_documents import is_measured, links_of  # noqa: PLC0415
+    from scheduling.core.grids.links import LinkPoint  # noqa: PLC0415
     from scheduling.core.grids.profile_documents import (  # noqa: PLC0415
         profiled_estimates,
         read_profile,
@@ -155,12 +180,16 @@ def _rows_of(profile: ModelProfile, job: Job, memory: int) -> Iterator[GridRow]:
     if parallel is None:
         return
     kind = profile.device_type
+    profiled = read_profile(profile.document, device_type=kind, memory=memory)
+    measured = {name: tuple(LinkPoint(*p) for p in own) for name, own in points.items()}
+    links = links_of(spans_of(kind), measured, profiled.links)
     for one in profiled_estimates(
-        read_profile(profile.document, device_type=kind, memory=memory),
+        profiled,
         batch=parallel.batch,
         micro_batches=parallel.micro_batches,
         schedule=parallel.schedule,
         max_tensor=parallel.max_tensor,
+        links=links,
     ):
         state, plan = one.state, {}
         if one.plan is not None:
@@ -176,8 +205,16 @@ def _rows_of(profile: ModelProfile, job: Job, memory: int) -> Iterator[GridRow]:
             step_seconds=one.step_seconds if plan else 0.0,
             plan=plan,
             stage_bytes=one.stage_bytes,
-            # Messages were measured between two processes of one device only.
-            is_projected=one.grid.devices > 1,
+            is_projected=not is_measured(
+                links,
+                measured,
+                one.grid.devices,
+                (
+                    width
+                    for stage in plan.get("stages", ())
+                    for width in (stage["data"], stage["tensor"])
+                ),
+            ),
         )
 
 

@@ -5,11 +5,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import product
 from typing import Any, Final
 
 from scheduling.core.grids.estimates import Estimator, GridEstimate
-from scheduling.core.grids.links import ALL_GATHER, ALL_REDUCE, SEND, LinkPoint, Links, LinkTable
+from scheduling.core.grids.link_documents import links_of
+from scheduling.core.grids.links import ALL_REDUCE, SEND, LinkPoint, Links
 from scheduling.core.grids.memory import MemoryRules
 from scheduling.core.grids.model import Grid, GridInputError, Schedule, powers_of_two
 from scheduling.core.grids.profiles import LayerClass, LayerRun, Profile
@@ -109,6 +109,7 @@ def profiled_estimates(
     micro_batches: int,
     schedule: str,
     max_tensor: int | None,
+    links: Links | None = None,
 ) -> Iterator[GridEstimate]:
     """Yield the estimate of each grid with up to ``MOST_DEVICES`` devices.
 
@@ -118,10 +119,11 @@ def profiled_estimates(
         micro_batches: parts of a batch.
         schedule: order of passes.
         max_tensor: maximum tensor width; None for any.
+        links: links of the device type; None for those of the profile at every distance.
     """
     estimator = Estimator(
         profile=measured.profile,
-        links=Links(spans=(("any", MOST_DEVICES),), tables={"any": _table(measured.links)}),
+        links=links or links_of((), {}, measured.links),
         training=Training(
             batch=batch,
             micro_batches=micro_batches,
@@ -136,25 +138,6 @@ def profiled_estimates(
             yield estimator.estimate(
                 Grid(type=measured.profile.type, devices=devices, stages=stages)
             )
-
-
-def _table(points: Sequence[LinkPoint]) -> LinkTable:
-    """Return the link table with all groups: wider ones are projected from groups of two.
-
-    A ring of g processes makes 2 (g - 1) transfers of a g-th of an all-reduce's bytes; an
-    all-gather or a reduce-scatter makes half of them. Two processes make two of one half.
-    """
-    sends = [point for point in points if point.primitive == SEND]
-    pairs = {p.size: p.seconds for p in points if (p.primitive, p.group) == (ALL_REDUCE, 2)}
-    latency = min(pairs.values(), default=0.0) / 2.0
-    found = list(sends)
-    for group, (size, seconds) in product(list(powers_of_two(MOST_DEVICES))[1:], pairs.items()):
-        ring = seconds * 2.0 * (group - 1) / group + latency * (2 * (group - 1)) * (1 - 2 / group)
-        found.append(LinkPoint(ALL_REDUCE, group, size, ring))
-        found += [
-            LinkPoint(name, group, size, ring / 2) for name in (ALL_GATHER, "reduce_scatter")
-        ]
-    return LinkTable(tuple(found))
 
 
 def _layer_class(body: Mapping[str, Any], place: str) -> LayerClass:

@@ -468,3 +468,54 @@ def _pair(text: str) -> tuple[str, str]:
     if not separator or not name:
         raise UsageError(f"--label {text!r} is not of the form NAME=VALUE")
     return name, value
+
+
+@app.command("probe-links")
+def probe_links(
+    context: typer.Context,
+    device_type: Annotated[str, typer.Argument(metavar="TYPE", help="Device type.")],
+    virtual_cluster: Annotated[
+        str, typer.Option("--virtual-cluster", "-v", help="Virtual cluster of the probe job.")
+    ],
+    nodes: Annotated[
+        int, typer.Option("--nodes", help="2 also measures links between nodes.", min=1, max=2)
+    ] = 1,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Submit a job on whole nodes that measures the links between their devices."""
+    wanted = {"device_type": device_type, "virtual_cluster": virtual_cluster, "nodes": nodes}
+    session: Session = context.obj
+    with session.client() as client:
+        found = client.post("link-tables/", wanted)
+    if as_json:
+        print_json(found)
+    else:
+        out().print(f"job {found['job']} measures the links; see tessera node link-tables")
+
+
+@app.command("link-tables")
+def link_tables(context: typer.Context, *, as_json: AsJson = False) -> None:
+    """Show the measured links between devices, by type and class."""
+    session: Session = context.obj
+    with session.client() as client:
+        found = client.get("link-tables/")
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ("TYPE", "LINK", "TRANSPORT", "LATENCY", "BANDWIDTH", "PAIRS", "MEASURED"),
+        (
+            (
+                escape(str(row["device_type"])),
+                escape(str(row["link_class"])),
+                str(row["transport"]),
+                f"{1e6 * row['latency']:,.0f} us",
+                f"{row['bandwidth'] / 1e9:,.2f} GB/s",
+                str(row["pairs"]),
+                str(row["measured_at"])[:16] + ("" if row["is_used"] else " (too old)"),
+            )
+            for row in found["results"]
+        ),
+        empty="No link tables. Measure them: tessera node probe-links TYPE -v VIRTUAL_CLUSTER",
+    )
