@@ -239,7 +239,7 @@ def unassigned(cluster: ClusterView) -> str:
 
 def gang_table(free: tuple[FreeChain, ...]) -> tuple[tuple[str, ...], tuple[GangRow, ...]]:
     """Return columns (levels, the largest first) and rows of gangs that could start now."""
-    order = ("pool", "rack", "node", "socket", "numa", "nvlink", "pcie", "device")
+    order = ("pool", "rack", "node", "socket", "numa", "nvlink", "pcie", "switch", "device")
     there = {level.level for chain in free for level in chain.levels}
     columns = (*(sorted(there - set(order))), *(word for word in order if word in there))
     rows = tuple(

@@ -20,7 +20,9 @@ def test_labels_are_set_and_removed(tessera: CommandLine, portal: Portal) -> Non
     ran = tessera("node", "label", "gpu-1", "rack=r1", "zone=")
 
     assert (ran.status, ran.out.strip()) == (0, "gpu-1: rack=r1")
-    assert [asked.json for asked in portal.asked if asked.method == "PATCH"] == [{"labels": {"rack": "r1"}}]
+    assert [asked.json for asked in portal.asked if asked.method == "PATCH"] == [
+        {"labels": {"rack": "r1"}}
+    ]
 
 
 def test_a_label_needs_a_node_and_a_value(tessera: CommandLine, portal: Portal) -> None:

@@ -10,7 +10,7 @@ from session import Session, make_spec, wait_until
 
 from tessera import hardware
 from tessera.hardware import Condition
-from tessera.node import probe
+from tessera.node import gpu_topology, probe
 from tessera.node.smi import read_topology
 from tessera.protocol import Inventory, ProtocolError
 
@@ -205,7 +205,7 @@ def test_nvlink_and_numa_are_levels_where_they_divide_the_gpus(
 ) -> None:
     pairs = list(zip(IN_SOCKETS, pcie, strict=True))
 
-    found, paths = probe.nested_levels(pairs, numa, nvlink)
+    found, paths = gpu_topology.nested_levels(pairs, numa, nvlink)
 
     assert found == levels
     assert [len(path) for path in paths] == [len(levels)] * 8
@@ -217,6 +217,34 @@ def test_nvlink_and_numa_are_levels_where_they_divide_the_gpus(
 
 def _labels(level: str, pcie: list[int], numa: list[int] | None, nvlink: list[int]) -> list[int]:
     return nvlink if "nvlink" in level else pcie if level == "pcie" else numa or []
+
+
+def test_gpus_of_one_root_bridge_are_divided_by_their_switches(tmp_path: Path) -> None:
+    # One root bridge with two switches of two GPUs each, and one GPU at a port of its own.
+    bus = tmp_path / "sys/bus/pci/devices"
+    bus.mkdir(parents=True)
+    addresses = []
+    for number, port in enumerate([1, 1, 2, 2]):
+        address = f"0000:{port}{number}:00.0"
+        switch = f"0000:00:0{port}.0/0000:{port}0:00.0/0000:{port}1:0{number}.0"
+        device = tmp_path / f"sys/devices/pci0000:00/{switch}/{address}"
+        device.mkdir(parents=True)
+        (bus / address).symlink_to(device)
+        addresses.append(address)
+    direct = tmp_path / "sys/devices/pci0000:00/0000:00:03.0/0000:30:00.0"
+    direct.mkdir(parents=True)
+    (bus / "0000:30:00.0").symlink_to(direct)
+
+    found = gpu_topology.switch_groups([*addresses, "0000:30:00.0"], str(tmp_path))
+
+    assert found == [0, 0, 2, 2, 4]
+    assert gpu_topology.switch_groups(["0000:30:00.0", addresses[0]], str(tmp_path)) is None
+    pairs, alone = [(0, 0)] * 4, [-1] * 4
+    levels, paths = gpu_topology.nested_levels(pairs, None, alone, switches=[0, 0, 2, 2])
+    assert levels == ["socket", "pcie", "switch"]
+    assert [path[2] for path in paths] == [0, 0, 2, 2]
+    linked, _ = gpu_topology.nested_levels(pairs, None, [0, 0, 2, 2], switches=[0, 0, 2, 2])
+    assert linked == ["socket", "pcie", "nvlink+switch"]
 
 
 def test_bridged_pairs_are_cells_of_the_inventory(home: Path, smi: Path) -> None:

@@ -25,6 +25,7 @@ from tessera.node import (
     firewall,
     gpu_health,
     gpu_processes,
+    gpu_topology,
     interfaces,
     networks,
     system,
@@ -36,8 +37,6 @@ from tessera.protocol import Device, Inventory, ProtocolError
 from tessera.wire import Fields
 
 GPU_LEVELS = ["node", "socket", "pcie", "device"]
-_NESTED = ("socket", "numa", "nvlink", "pcie")
-"""Levels between node and GPU, from the largest cells to the smallest; some machines differ."""
 
 
 def inventory(root: str, *, driver_seconds: Optional[float] = None) -> Inventory:
@@ -257,7 +256,8 @@ def _found(answer: driver.Answer, warnings: List[str]) -> Found:
         warnings.append("the topology of the GPUs could not be read")
         pairs = [(0, 0)] * len(gpus)
     nvlink = answer.nvlink or [-1] * len(gpus)
-    levels, paths = nested_levels(pairs, numa_nodes(addresses), nvlink)
+    numa, switches = gpu_topology.numa_nodes(addresses), gpu_topology.switch_groups(addresses)
+    levels, paths = gpu_topology.nested_levels(pairs, numa, nvlink, switches=switches)
     devices = [
         Device(
             index=gpu.position,
@@ -279,61 +279,6 @@ def _found(answer: driver.Answer, warnings: List[str]) -> Found:
         cuda=answer.reading.cuda,
         reader=answer.reader,
     )
-
-
-def nested_levels(
-    pairs: Sequence[Tuple[int, int]], numa: Optional[Sequence[int]], nvlink: Sequence[int]
-) -> Tuple[List[str], List[List[int]]]:
-    """Return the levels between node and GPU, and the number of each GPU's cell by level.
-
-    NVLink domains and NUMA nodes are levels if they divide the GPUs otherwise than the sockets and
-    the PCIe groups do. Where a domain and PCIe groups overlap without one containing the other,
-    the domain is the level, since it is faster.
-
-    Args:
-        pairs: socket and PCIe group of each GPU.
-        numa: NUMA node of each GPU; None if unknown.
-        nvlink: NVLink domain of each GPU, or -1.
-    """
-    groupings = {
-        "socket": _parts([socket for socket, _ in pairs]),
-        "pcie": _parts([group for _, group in pairs]),
-    }
-    if len(set(nvlink)) > 1:  # else there is no link at all, or one domain, which is the node
-        alone = len(nvlink)
-        links = _parts([d if d >= 0 else alone + place for place, d in enumerate(nvlink)])
-        equal = [name for name, cells in groupings.items() if cells == links]
-        for name in equal:
-            del groupings[name]
-        groupings["+".join(sorted([*equal, "nvlink"], key=_NESTED.index))] = links
-    if numa is not None and _parts(numa) not in groupings.values():
-        groupings["numa"] = _parts(numa)
-    kept: List[str] = []
-    for name in sorted(groupings, key=lambda name: ("nvlink" not in name, name == "numa")):
-        if all(_nest(groupings[name], groupings[other]) for other in kept):
-            kept.append(name)
-    kept.sort(key=lambda name: (len(set(groupings[name])), _NESTED.index(name.split("+")[0])))
-    return kept, [list(path) for path in zip(*(groupings[name] for name in kept))]  # noqa: B905
-
-
-def _parts(labels: Sequence[int]) -> List[int]:
-    """Return for each label the place of the first equal one."""
-    return [list(labels).index(label) for label in labels]
-
-
-def _nest(one: Sequence[int], other: Sequence[int]) -> bool:
-    """Return whether each group of one grouping is inside a group of the other."""
-    both = len(set(zip(one, other)))  # noqa: B905 - strict came with Python 3.10
-    return both in (len(set(one)), len(set(other)))
-
-
-def numa_nodes(addresses: Sequence[str], machine: str = "") -> Optional[List[int]]:
-    """Read the NUMA node of each GPU from the kernel; None if one is unknown."""
-    texts = [
-        system.read_text(f"{machine}/sys/bus/pci/devices/{address}/numa_node").strip()
-        for address in addresses
-    ]
-    return [int(text) for text in texts] if texts and all(map(str.isdigit, texts)) else None
 
 
 def sysfs_paths(addresses: Sequence[str], machine: str = "") -> Optional[List[Tuple[int, int]]]:
