@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("scheduling", "0016_sweep_objectives"),
+        ("scheduling", "0017_device_types"),
     ]
 
     operations = [

@@ -8,7 +8,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('scheduling', '0016_sweep_objectives'),
-        ('workers', '0002_metrics'),
+        ("workers", "0003_tracked_runs"),
     ]
 
     operations = [
