@@ -14,7 +14,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -25,6 +25,8 @@ NAMES: Final = ("loss", "val_loss", "accuracy", "lr", "grad_norm")
 BATCH: Final = 20_000
 PER_SECOND: Final = 5_000
 EVERY_SECONDS: Final = 5
+RUNS: Final = 8
+"""Runs side by side, the most that the page compares."""
 STEPS_A_LINE: Final = 10
 
 
@@ -46,6 +48,9 @@ def measure(points: int, requests: int, seconds: int, ranks: int) -> Iterator[di
         _fill(member_of_job(one), "loss", points)
         context = f"{points:,} points of one metric, SQLite, {requests} requests"
         yield from _pages(one.pk, requests, context, suffix="_of_one")
+        jobs = [one.pk, *_copies(one.pk, RUNS - 1, lambda: make_job("alice").pk)]
+        context = f"{RUNS} runs with {points:,} points each, SQLite, {requests} requests"
+        yield from _comparison(jobs, requests, context)
         yield from _ingestion(make_job("alice"), seconds, ranks)
 
 
@@ -68,19 +73,51 @@ def _fill(rank: Any, name: str, count: int) -> None:
 def _pages(
     job_id: int, requests: int, context: str, *, suffix: str = ""
 ) -> Iterator[dict[str, Any]]:
+    addresses = {
+        "job_page": f"/jobs/{job_id}/",
+        "figure": f"/jobs/{job_id}/metrics.json?name=loss,val_loss,accuracy",
+        "zoomed_figure": f"/jobs/{job_id}/metrics.json?name=loss&since=5000&until=6000",
+        "figure_by_time": f"/jobs/{job_id}/metrics.json?name=loss&x=time",
+        "api": f"/api/v1/jobs/{job_id}/metrics/?name=loss,val_loss&points=2000",
+    }
+    yield from _times(addresses, requests, context, suffix=suffix)
+
+
+def _comparison(jobs: Sequence[int], requests: int, context: str) -> Iterator[dict[str, Any]]:
+    query = f"jobs={','.join(map(str, jobs))}"
+    addresses = {
+        "comparison": f"/jobs/compare/?{query}",
+        "comparison_curves": f"/jobs/compare/curves.json?{query}&name=loss",
+    }
+    yield from _times(addresses, requests, context)
+
+
+def _copies(job_id: int, count: int, make: Callable[[], int]) -> Iterator[int]:
+    """Copy the points of a job to new jobs, which is faster than to add them again."""
+    from workers.models import MetricBlock, MetricSeries
+
+    for _ in range(count):
+        copy = make()
+        for row in MetricSeries.objects.filter(job_id=job_id):
+            blocks = list(MetricBlock.objects.filter(series_id=row.pk))
+            row.pk, row.job_id = None, copy
+            row.save()
+            for block in blocks:
+                block.pk, block.series, block.job_id = None, row, copy
+            MetricBlock.objects.bulk_create(blocks, batch_size=100)
+        yield copy
+
+
+def _times(
+    addresses: Mapping[str, str], requests: int, context: str, *, suffix: str = ""
+) -> Iterator[dict[str, Any]]:
     from django.test import Client
 
     from tenants.models import User
 
     client = Client()
     client.force_login(User.objects.get(username="alice"))
-    for name, address in (
-        ("job_page", f"/jobs/{job_id}/"),
-        ("figure", f"/jobs/{job_id}/metrics.json?name=loss,val_loss,accuracy"),
-        ("zoomed_figure", f"/jobs/{job_id}/metrics.json?name=loss&since=5000&until=6000"),
-        ("figure_by_time", f"/jobs/{job_id}/metrics.json?name=loss&x=time"),
-        ("api", f"/api/v1/jobs/{job_id}/metrics/?name=loss,val_loss&points=2000"),
-    ):
+    for name, address in addresses.items():
         client.get(address)
         times, used = [], time.process_time()
         for _ in range(requests):

@@ -42,12 +42,14 @@ class MetricSummary:
     Attributes:
         points: number of all its points, of all ranks.
         ranks: number of its series.
+        node_ranks: ranks of the job that have it, counted over all roles.
         last, last_step: newest value of the first rank, None if not finite, and its step.
     """
 
     name: str
     points: int
     ranks: int
+    node_ranks: tuple[int, ...]
     last: float | None
     last_step: int
 
@@ -97,6 +99,7 @@ class Wanted:
         since, until: bounds, inclusive.
         points: approximate maximum of each curve.
         all_ranks: all series; otherwise of the first process of the first rank only.
+        rank: series of this rank of the job only, counted over all roles; None for any.
     """
 
     names: Sequence[str]
@@ -105,6 +108,7 @@ class Wanted:
     until: float | None = None
     points: int = USUAL_POINTS
     all_ranks: bool = False
+    rank: int | None = None
 
 
 class _Span(NamedTuple):
@@ -136,6 +140,7 @@ def metrics_of_job(viewer: Viewer, job_id: int) -> tuple[MetricSummary, ...]:
             name=name,
             points=sum(row.count for row in found[name]),
             ranks=len(found[name]),
+            node_ranks=tuple(sorted({row.node_rank for row in found[name]})),
             last=found[name][0].last,
             last_step=found[name][0].last_step,
         )
@@ -165,13 +170,11 @@ class TrackedRunRow:
     tags: Mapping[str, str]
 
 
-def tracked_runs_of(viewer: Viewer, job_id: int) -> tuple[TrackedRunRow, ...]:
+def tracked_runs_of(job_id: int) -> tuple[TrackedRunRow, ...]:
     """Return the MLflow runs of a job, of the newest attempt first.
 
-    Raises:
-        NotFoundError: the job does not exist, or the viewer may not see it.
+    The caller has checked that the viewer may see the job.
     """
-    require_visible_job(viewer, job_id)
     rows = TrackedRun.objects.filter(job_id=job_id).order_by("-attempt", "role", "rank", "process")
     return tuple(
         TrackedRunRow(
@@ -213,6 +216,8 @@ def metric_curves(viewer: Viewer, job_id: int, wanted: Wanted) -> tuple[MetricCu
     require_visible_job(viewer, job_id)
     names = list(dict.fromkeys(wanted.names))[:MOST_NAMES]
     rows = MetricSeries.objects.filter(job_id=job_id, name__in=names)
+    if wanted.rank is not None:
+        rows = rows.filter(node_rank=wanted.rank)
     series = sorted(rows, key=lambda row: (names.index(row.name), row.node_rank, row.process))
     if not wanted.all_ranks:
         series = list({row.name: row for row in reversed(series)}.values())[::-1]

@@ -37,6 +37,7 @@ from workers.metrics import (
 from workers.run_comparison import MOST_JOBS, ComparedRun, compare_runs, read_run_ids
 
 _RANKS: Final = ("first", "all")
+MOST_RANK: Final = 100_000
 _TAKES: Final = (
     OpenApiParameter(
         "name",
@@ -54,6 +55,7 @@ _TAKES: Final = (
     OpenApiParameter(
         "ranks", str, enum=_RANKS, description="`all`: a curve for each process (default first)."
     ),
+    OpenApiParameter("rank", int, description="Only this rank, counted over all roles from 0."),
     OpenApiParameter(
         "format", str, enum=FORMATS, description="Format, instead of `Accept` (default json)."
     ),
@@ -232,7 +234,7 @@ class JobMetrics(ApiViewSet):
         return Response(
             {
                 "total_steps": total_steps_of(pk),
-                "tracked_runs": [tracked_run_out(one) for one in tracked_runs_of(self.viewer, pk)],
+                "tracked_runs": [tracked_run_out(one) for one in tracked_runs_of(pk)],
                 "metrics": [metric_out(one) for one in metrics_of_job(self.viewer, pk)],
                 "curves": [curve_out(one) for one in curves],
             }
@@ -264,6 +266,9 @@ def wanted_from(query: Query) -> Wanted:
         until=bound_from(query, "until"),
         points=query.number("points", default=USUAL_POINTS, least=10, most=MOST_POINTS),
         all_ranks=ranks == "all",
+        rank=query.number("rank", default=0, least=0, most=MOST_RANK)
+        if query.text("rank")
+        else None,
     )
 
 

@@ -53,7 +53,7 @@ def overview(request: PageRequest, job_id: int) -> HttpResponse:
     total = total_steps_of(job_id) or _elastic_steps(context["detail"])
     samples = goodput_curve(request.viewer, job_id) if wants_curve or total else ()
     found = metrics_of_job(request.viewer, job_id)
-    context["tracked_runs"] = tracked_runs_of(request.viewer, job_id) if found else ()
+    context["tracked_runs"] = tracked_runs_of(job_id) if found else ()
     context["progress"] = progress_of(
         request,
         context["detail"],

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from django.http import HttpResponse, JsonResponse
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
 from portal.api.job_metrics import metrics_csv, wanted_from
@@ -17,6 +18,7 @@ from portal.web.components import words
 from portal.web.job_context import marks_of
 from portal.web.viewing import PageRequest, page
 from scheduling.jobs.queries.events import JobLife, life_of_job
+from workers.metric_ranks import band_of, broken_places
 from workers.metrics import Axis, MetricCurve, MetricSummary, Wanted, metric_curves, metrics_of_job
 
 MOST_SHOWN, MOST_LANES = 4, 3
@@ -29,7 +31,11 @@ AXES: Final = (
 )
 MOST_CHECKPOINTS: Final = 100
 LANE_GAP: Final = 0.08
-_PARAMETERS: Final = ("name", "x", "points", "since", "until", "ranks", "format")
+_PARAMETERS: Final = ("name", "x", "points", "since", "until", "ranks", "rank", "mean", "format")
+MOST_RANKS: Final = 64
+"""Ranks in the list of the page."""
+MOST_BROKEN: Final = 200
+"""Marks of values that are not finite."""
 _SIDE: Final = re.compile(r"^(?:train|training|val|valid|validation|eval|test)[/_.: -]+")
 _COLOURS: Final = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8")
 
@@ -49,6 +55,7 @@ def metrics(request: PageRequest, job_id: int) -> HttpResponse:
         life_of_job(request.viewer, job_id),
         axis=wanted.axis,
         names=names,
+        is_mean=bool(query.text("mean")) and wanted.all_ranks,
     )
     return JsonResponse(figure, headers={"Cache-Control": "private, no-store"})
 
@@ -61,6 +68,8 @@ def metrics_context(
     context: dict[str, Any] = {"metrics": found, "metrics_shown": shown}
     if found:
         context["metrics_axes"] = AXES
+        ranks = sorted({rank for one in found for rank in one.node_ranks})
+        context["metrics_ranks"] = ranks[:MOST_RANKS] if len(ranks) > 1 else []
         curves = metric_curves(request.viewer, job_id, Wanted(names=shown, points=POINTS))
         names = [one.name for one in found]
         context["metrics_figure"] = metrics_figure(curves, life, axis=Axis.STEP, names=names)
@@ -89,7 +98,12 @@ def metrics_in_words(found: Sequence[MetricSummary]) -> str:
 
 
 def metrics_figure(
-    curves: Sequence[MetricCurve], life: JobLife, *, axis: Axis, names: Sequence[str]
+    curves: Sequence[MetricCurve],
+    life: JobLife,
+    *,
+    axis: Axis,
+    names: Sequence[str],
+    is_mean: bool = False,
 ) -> dict[str, Any]:
     """Build a figure with a lane for each family of metrics, over one axis.
 
@@ -98,17 +112,22 @@ def metrics_figure(
         life: changes and checkpoints of the job.
         axis: of the curves.
         names: all metrics of the job, in the order of their colours.
+        is_mean: draw mean and range over the ranks instead of a line for each.
     """
     lanes = list(dict.fromkeys(lane_of(curve.name) for curve in curves))
-    traces = [
-        trace
-        for curve in curves
-        for trace in _traces(curve, axis, lanes.index(lane_of(curve.name)), names)
-    ]
+    if is_mean:
+        traces = list(_mean_traces(curves, axis, lanes, names))
+    else:
+        traces = [
+            trace
+            for curve in curves
+            for trace in _traces(curve, axis, lanes.index(lane_of(curve.name)), names)
+        ]
     return {
         "data": traces,
         "layout": _layout(lanes, axis),
         "marks": list(_marks(curves, life, axis)),
+        "broken": _broken_marks(curves, axis),
         "x": axis.value,
         "names": list(names),
         "zone_seconds": _zone_seconds(curves),
@@ -131,16 +150,7 @@ def lane_of(name: str) -> str:
 def _traces(
     curve: MetricCurve, axis: Axis, lane: int, names: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    place = names.index(curve.name) if curve.name in names else 0
-    suffix = "" if lane == 0 else str(lane + 1)
-    common = {
-        "type": "scatter",
-        "mode": "lines",
-        "colour": _COLOURS[place % len(_COLOURS)],
-        "xaxis": "x",
-        "yaxis": f"y{suffix}",
-        "metric": curve.name,
-    }
+    common = _line(curve.name, lane, names)
     who = "" if not (curve.rank or curve.process) else f" {curve.role} {curve.rank}"
     who += f".{curve.process}" if curve.process else ""
     for superseded, points in lines_of_curve(curve, _x_values(curve, axis)):
@@ -152,6 +162,56 @@ def _traces(
             "x": [x for x, _y in points],
             "y": [y for _x, y in points],
         }
+
+
+def _line(name: str, lane: int, names: Sequence[str]) -> dict[str, Any]:
+    """Return the properties of all lines of a metric."""
+    place = names.index(name) if name in names else 0
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "colour": _COLOURS[place % len(_COLOURS)],
+        "xaxis": "x",
+        "yaxis": f"y{lane + 1 if lane else ''}",
+        "metric": name,
+    }
+
+
+def _mean_traces(
+    curves: Sequence[MetricCurve], axis: Axis, lanes: Sequence[str], names: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield the edges of the range of each metric, and then its mean."""
+    for name in dict.fromkeys(curve.name for curve in curves):
+        band = band_of([curve for curve in curves if curve.name == name], axis)
+        if band is None:
+            continue
+        common = _line(name, lanes.index(lane_of(name)), names) | {"superseded": False}
+        xs = [_on_axis(x, axis) for x in band.x]
+        label = _("%(name)s, mean of %(ranks)s ranks") % {"name": name, "ranks": band.ranks}
+        for part, values in (("low", band.low), ("high", band.high), ("mean", band.mean)):
+            ys = [float(f"{value:.6g}") for value in values]
+            yield {**common, "band": part, "name": label, "x": xs, "y": ys}
+
+
+def _on_axis(x: float, axis: Axis) -> Any:
+    if axis is Axis.TIME:
+        return words.on_chart(datetime.fromtimestamp(x, UTC))
+    return int(x) if axis is Axis.STEP else float(f"{x:.6g}")
+
+
+def _broken_marks(curves: Sequence[MetricCurve], axis: Axis) -> list[dict[str, Any]]:
+    """Return the places of values that are not finite."""
+    found = []
+    for curve in curves:
+        places = _x_values(curve, axis)
+        for place, count in broken_places(curve, axis):
+            text = ngettext(
+                "%(name)s: %(count)s value is not finite",
+                "%(name)s: %(count)s values are not finite",
+                count,
+            ) % {"name": curve.name, "count": count}
+            found.append({"x": places[place], "text": text})
+    return found[:MOST_BROKEN]
 
 
 def lines_of_curve(

@@ -12,6 +12,7 @@ const MERGE_PX = 60;
 const LANE_PX = 190;
 const RAW_OPACITY = 0.45;
 const SUPERSEDED_OPACITY = 0.35;
+const BAND_OPACITY = 0.16;
 const SILENT = { hoverinfo: "none", hovertemplate: "" };
 const SMOOTHING_KEY = "tessera-smoothing";
 // Checkpoints have an axis of their own, whose zero is the foot of the lowest lane.
@@ -30,6 +31,12 @@ export function smooth(values, factor) {
   });
 }
 
+// The colour of a line, for the area of its range.
+function faint(value) {
+  const parts = /^rgb\((.*)\)$/.exec(value ?? "");
+  return parts ? `rgba(${parts[1]}, ${BAND_OPACITY})` : undefined;
+}
+
 export class Metrics {
   constructor(box) {
     this.box = box;
@@ -41,6 +48,7 @@ export class Metrics {
     this.waiting = null;
     this.factor = Number(localStorage.getItem(SMOOTHING_KEY) ?? 0.6);
     this.isLog = false;
+    this.ranks = "";
     this.connect();
   }
 
@@ -64,6 +72,7 @@ export class Metrics {
       else if ("metricsReset" in button.dataset || "metricsFollow" in button.dataset) this.zoom(null);
       else if ("metricsTable" in button.dataset) this.table(button);
     });
+    $("[data-metrics-ranks]", box)?.addEventListener("change", (event) => { this.ranks = event.target.value; this.press(); this.fetch(); });
     box.addEventListener("dblclick", (event) => {
       const name = event.target.closest("[data-metric]")?.dataset.metric;
       if (name) { this.shown = new Set([name]); this.press(); this.fetch(); }
@@ -112,6 +121,9 @@ export class Metrics {
 
   query(points) {
     const query = new URLSearchParams({ name: [...this.shown].join(","), x: this.x, points });
+    if (this.ranks === "mean" || this.ranks === "all") query.set("ranks", "all");
+    else if (this.ranks) query.set("rank", this.ranks);
+    if (this.ranks === "mean") query.set("mean", "1");
     if (this.range) { query.set("since", this.range[0]); query.set("until", this.range[1]); }
     return query;
   }
@@ -178,7 +190,8 @@ export class Metrics {
 
   lines(trace) {
     const painted = paint(trace);
-    const { metric: _metric, superseded, ...base } = painted;
+    const { metric: _metric, superseded, band, ...base } = painted;
+    if (band === "low" || band === "high") return [{ ...base, ...SILENT, line: { ...base.line, width: 0 }, ...(band === "high" ? { fill: "tonexty", fillcolor: faint(base.line?.color) } : {}) }];
     const hover = { hovertemplate: "%{y:.5~g}<extra>%{fullData.name}</extra>" };
     if (superseded) return [{ ...base, opacity: SUPERSEDED_OPACITY, line: { ...base.line, width: 1 }, ...SILENT }];
     if (!this.factor || trace.y.length < 3) return [{ ...base, ...hover, mode: trace.y.length < 60 ? "lines+markers" : "lines", marker: { ...base.marker, size: 4 }, line: { ...base.line, width: 1.75 } }];
@@ -198,7 +211,9 @@ export class Metrics {
     const saved = (this.figure.marks ?? []).filter((mark) => !mark.line);
     const looks = { hovertemplate: "%{fullData.name}<extra></extra>", marker: { symbol: "triangle-up-open", size: 8, color: strong }, cliponaxis: false };
     const triangles = saved.length ? [{ type: "scatter", mode: "markers", x: saved.map((mark) => mark.x), y: saved.map(() => 0), xaxis: "x", yaxis: FOOT_AXIS, name: saved[0].text, ...looks }] : [];
-    return { shapes, annotations, triangles };
+    const broken = this.figure.broken ?? [];
+    const crosses = broken.length ? [{ type: "scatter", mode: "markers", x: broken.map((mark) => mark.x), y: broken.map(() => 0.03), xaxis: "x", yaxis: FOOT_AXIS, text: broken.map((mark) => mark.text), hovertemplate: "%{text}<extra></extra>", marker: { symbol: "x-thin-open", size: 9, color: colour("bad") }, cliponaxis: false }] : [];
+    return { shapes, annotations, triangles: [...triangles, ...crosses] };
   }
 
   merged(lines) {

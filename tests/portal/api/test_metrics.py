@@ -30,6 +30,7 @@ def test_metrics_are_listed_without_curves(api: Any, job: Job) -> None:
 
     assert found == {
         "total_steps": None,
+        "tracked_runs": [],
         "metrics": [
             {"name": "loss", "points": 7, "ranks": 2, "last": 1.5, "last_step": 2},
             {"name": "val/acc", "points": 50, "ranks": 1, "last": 0.1, "last_step": 49},
@@ -87,7 +88,7 @@ def test_curves_as_csv(api: Any, job: Job) -> None:
     ("name", "value"),
     [
         ("x", "age"), ("ranks", "some"), ("points", "9"), ("points", "10001"), ("since", "nan"),
-        ("until", "soon"), ("format", "xml"), ("name", ",".join("abcdefghijklmnopq")),
+        ("rank", "-1"), ("until", "soon"), ("format", "xml"), ("name", ",".join("abcdefghijklmnopq")),
     ],
 )  # fmt: skip
 def test_a_wrong_parameter_is_an_error(
@@ -111,6 +112,6 @@ def test_the_number_of_queries_does_not_depend_on_the_points(
     client = api("alice")
     add_values(member_of_job(job), [1.0] * 20_000, name="lr")
 
-    # Session, user, memberships; job and rows for curves, goal and list.
-    with django_assert_num_queries(10):
+    # Session, user, memberships; job and rows for curves, goal, MLflow runs and list.
+    with django_assert_num_queries(11):
         client.get(url(job), {"name": "lr,loss", "ranks": "all"})

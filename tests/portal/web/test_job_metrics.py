@@ -180,3 +180,34 @@ def test_points_as_csv(pages: Callable[[str], Client], job: Job) -> None:
 
 def test_another_tenant_gets_no_figure(pages: Callable[[str], Client], job: Job) -> None:
     assert pages("bob").get(f"/jobs/{job.pk}/metrics.json", {"name": "loss"}).status_code == 404
+
+
+def test_a_figure_of_the_mean_has_a_band(pages: Callable[[str], Client], job: Job) -> None:
+    add_values(member_of_job(job, rank=1), [5.0, 4.0, 2.5])
+
+    figure = figure_of(pages, job, name="loss", ranks="all", mean="1")
+    one = figure_of(pages, job, name="loss", rank="1")
+
+    assert [trace["band"] for trace in figure["data"]] == ["low", "high", "mean"]
+    assert figure["data"][2]["name"] == "loss, mean of 2 ranks"
+    assert figure["data"][2]["y"] == [4.0, 3.0, 2.0]
+    assert [trace["y"] for trace in one["data"]] == [[5.0, 4.0, 2.5]]
+    assert "data-metrics-ranks" in pages("alice").get(f"/jobs/{job.pk}/").content.decode()
+
+
+def test_values_that_are_not_finite_are_marks(pages: Callable[[str], Client], job: Job) -> None:
+    add_values(member_of_job(job), [0.1, float("nan"), float("inf")], name="lr", first=4)
+
+    figure = figure_of(pages, job, name="lr")
+
+    assert figure["broken"] == [
+        {"x": 5, "text": "lr: 1 value is not finite"},
+        {"x": 6, "text": "lr: 1 value is not finite"},
+    ]
+    assert figure["data"][0]["y"][5:] == [None, None]
+
+
+def test_a_job_of_one_rank_has_no_choice_of_ranks(
+    pages: Callable[[str], Client], job: Job
+) -> None:
+    assert "data-metrics-ranks" not in pages("alice").get(f"/jobs/{job.pk}/").content.decode()
