@@ -88,7 +88,8 @@ def test_curves_as_csv(api: Any, job: Job) -> None:
     ("name", "value"),
     [
         ("x", "age"), ("ranks", "some"), ("points", "9"), ("points", "10001"), ("since", "nan"),
-        ("rank", "-1"), ("until", "soon"), ("format", "xml"), ("name", ",".join("abcdefghijklmnopq")),
+        ("rank", "-1"), ("until", "soon"),
+        ("format", "xml"), ("name", ",".join("abcdefghijklmnopq")),
     ],
 )  # fmt: skip
 def test_a_wrong_parameter_is_an_error(
