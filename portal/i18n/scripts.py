@@ -38,6 +38,7 @@ WORDS: Final = (
     _("{number} events"),
     _("Not all values are positive."),
     _("Double-click shows this line alone"),
+    _("{number} or more devices"),
     _("Metrics could not be loaded."),
     _("Loading the log …"),
     _("Log of {role} {rank}"),

@@ -25,6 +25,7 @@ from portal.web.job_training import (
     sizes_in_words,
 )
 from portal.web.viewing import PageRequest
+from portal.web.waiting_picture import asked_finish, devices_of, offers_of
 from scheduling.core.charging import charged_seconds
 from scheduling.core.lifecycle import HOLDING, TERMINAL, PreemptionRule
 from scheduling.enums import FailureClassChoice
@@ -84,6 +85,9 @@ def head_context(request: PageRequest, job_id: int, tab: str) -> dict[str, Any]:
         "tiles": job_tiles(detail, pace=pace, hours=hours, now=request.now),
         "newest_points": newest,
         "why": reason,
+        "asked_devices": devices_of(detail.spec),
+        "asked_finish": asked_finish(reason, detail.spec),
+        "offers": offers_of(reason, detail.spec, state=row.state, now=request.now),
         "blockers": _blockers(request, reason.blocked_by),
         "unlimited": tuple((number, job_url(number)) for number in reason.unlimited),
         **_idleness(request, row),

@@ -18,12 +18,15 @@ from portal.i18n import Name, gettext_lazy, translated
 from portal.web.forms import put_faults, status_of
 from portal.web.job_context import head_context
 from portal.web.viewing import PageRequest, page
+from portal.web.waiting_picture import MOST_NODES, candidate_nodes, jobs_on, waiting_picture
+from scheduling.clusters.queries.cluster import node_views
+from scheduling.clusters.queries.cluster_facts import cluster_facts
 from scheduling.clusters.queries.import_rules import list_priority_classes
 from scheduling.core.jobspec.amending import AmendError, amended, version_of
 from scheduling.core.lifecycle import JobState
 from scheduling.estimates.services.explanations import CheckedCertificate, checked_reason, seek_now
 from scheduling.jobs.models import Job
-from scheduling.jobs.queries.jobs import visible_job
+from scheduling.jobs.queries.jobs import rows_of_jobs, visible_job
 from scheduling.jobs.services.amendments import amend_job
 from scheduling.jobs.services.ownership import require_own
 from scheduling.storage.opening import open_storage
@@ -43,6 +46,21 @@ def unblock(request: PageRequest, job_id: int) -> HttpResponse:
         seek_now(job=job, config=round_config(), now=request.now)
     context = head_context(request, job_id, "job")
     return request.render("job/_unblock.html", {**context, "was_sought": True})
+
+
+@require_safe
+@page
+def waiting(request: PageRequest, job_id: int) -> HttpResponse:
+    """Draw the nodes that could hold a waiting job, and the jobs on them."""
+    job = visible_job(request.viewer, job_id)
+    if job.state != JobState.QUEUED:
+        return HttpResponse()
+    nodes = node_views(cluster_facts(), request.viewer)
+    candidates = candidate_nodes(nodes, job.spec)
+    on_them = jobs_on(candidates[:MOST_NODES])
+    rows = rows_of_jobs(request.viewer, on_them) if on_them else {}
+    picture = waiting_picture(candidates, job.spec, rows)
+    return request.render("job/_waiting.html", {"picture": picture})
 
 
 @require_POST

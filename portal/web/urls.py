@@ -93,6 +93,7 @@ JOB: Final[list[URLPattern]] = [
     path("jobs/<int:job_id>/stop/", job_actions.stop, name="job-stop"),
     path("jobs/<int:job_id>/clone/", job_actions.clone, name="job-clone"),
     path("jobs/<int:job_id>/unblock/", job_waiting.unblock, name="job-unblock"),
+    path("jobs/<int:job_id>/waiting/", job_waiting.waiting, name="job-waiting"),
     path("jobs/<int:job_id>/amend/", job_waiting.amend, name="job-amend"),
     path("jobs/<int:job_id>/edit/", job_waiting.edit, name="job-edit"),
     path("jobs/<int:job_id>/evidence/", job_waiting.evidence, name="job-evidence"),

@@ -40,6 +40,7 @@ whenever("[data-log]", (element) => import("./logs.js").then((part) => part.star
 whenever("[data-chart]", (element) => import("./charts.js").then((part) => part.startChart(element)));
 whenever("[data-metrics]", (element) => import("./metrics.js").then((part) => part.startMetrics(element)));
 whenever("[data-comparison]", (element) => import("./comparison.js").then((part) => part.startComparison(element)));
+whenever("[data-sizes]", (element) => import("./sizes.js").then((part) => part.startSizes(element)));
 whenever("[data-gantt]", (element) => import("./timeline.js").then((part) => part.startTimeline(element)));
 whenever("[data-submit]", (element) => import("./submit.js").then((part) => part.startSubmit(element)));
 document.documentElement.dataset.ready = "yes";

@@ -9,13 +9,14 @@ from typing import Any
 
 import asyncssh
 import pytest
+from django.conf import settings
 
 from portal.api.nodes import NodeIn
 from scheduling.clusters.models import Device, Node, NodeTenancy, VcQuota
+from tenants.keyring import SSH_KEY_FILE, SshKey, forget_keys
 from tenants.models import AuditEntry, Tenant
 from tenants.roles import Scope
 from tests.factories.cluster import make_job
-from workers.conf import worker_settings
 
 URL = "/api/v1/nodes/"
 
@@ -123,14 +124,12 @@ def test_a_machine_that_does_not_answer_is_said_so(
 @pytest.fixture
 def portal_key() -> Iterator[None]:
     """The key with which the portal signs in."""
-    path = worker_settings().client_key
-    is_new = not path.exists()
-    if is_new:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        asyncssh.generate_private_key("ssh-ed25519").write_private_key(str(path))
+    path = settings.TESSERA.data_dir / SSH_KEY_FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(SshKey.generate().private)
+    forget_keys()
     yield
-    if is_new:
-        path.unlink()
+    path.unlink()
 
 
 @pytest.mark.usefixtures("portal_key")
