@@ -12,9 +12,11 @@ import pytest
 import yaml
 
 from portal.celery import DEFAULT_QUEUE, NODES_QUEUE, ROUNDS_QUEUE
+from portal.settings.backends import databases
 from portal.settings.environment import KNOWN
 from portal.supervisor.processes import DEFAULT_THREADS
 from tests.conftest import PROJECT_ROOT
+from workers.redis_address import sentinel_master
 
 DEPLOY = PROJECT_ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
@@ -141,3 +143,54 @@ def test_redis_of_the_compose_file_asks_for_a_password_that_is_in_no_argument() 
     assert url.startswith("redis://:${REDIS_PASSWORD")
     assert "requirepass" in script
     assert script.endswith("exec redis-server /run/redis.conf")
+
+
+HA = DEPLOY / "ha"
+
+
+def test_two_control_hosts_run_what_one_host_runs() -> None:
+    services = yaml.safe_load((HA / "compose.yaml").read_text())["services"]
+    single = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+
+    for process in ("web", "rounds", "nodes", "default", "beat"):
+        for host in ("a", "b"):
+            found = services[f"{process}-{host}"]
+            assert found["command"] == single[process]["command"]
+            assert found["hostname"] == f"control-{host}"
+            assert found["volumes"] == [f"control-{host}:/data"]
+    assert services["migrate"]["command"] == single["migrate"]["command"]
+
+
+def test_variables_of_the_recipe_are_known_and_its_addresses_are_valid() -> None:
+    environment = yaml.safe_load((HA / "compose.yaml").read_text())["x-tessera"]["environment"]
+    lines = (HA / "environment.example").read_text().splitlines()
+    example = dict(
+        line.replace('"', "").split("=", 1) for line in lines if not line.startswith("#")
+    )
+
+    names = {name for name in (*environment, *example) if name.startswith("TESSERA_")}
+    assert names - KNOWN <= {"TESSERA_STORAGE"}
+    for url in (environment["TESSERA_REDIS_URL"], example["TESSERA_REDIS_URL"]):
+        master = sentinel_master(url.replace("${REDIS_PASSWORD:?set it in .env}", "p"))
+        assert master is not None
+        assert (len(master.sentinels), master.name) == (3, "mymaster")
+    found = databases(example["TESSERA_DATABASE_URL"])["default"]
+    assert (found["HOST"], found["PORT"]) == ("db-a,db-b", "5432,5432")
+    assert "password" not in example["TESSERA_SEAL_SECRET"].lower()
+
+
+def test_the_load_balancer_asks_each_control_host_whether_it_is_ready() -> None:
+    text = (HA / "haproxy.cfg").read_text()
+    _, ready = text.split("\nbackend ready")
+
+    assert "http-check send meth GET uri /readyz " in ready
+    assert "http-check expect status 200" in ready
+    assert re.findall(r"server (control-\w)", ready) == 2 * ["control-a", "control-b"]
+
+
+def test_drop_ins_of_the_recipe_extend_units_that_exist() -> None:
+    drop_ins = sorted((HA / "systemd").glob("*.service.d"))
+
+    assert [path.name.removesuffix(".d") for path in drop_ins] == [unit.name for unit in UNITS]
+    wanted = (HA / "systemd" / "tessera.target").read_text()
+    assert all(unit.name in wanted for unit in UNITS)
