@@ -1,0 +1,143 @@
+"""Rules of rolling upgrades: code of the previous release works with the tables of this one.
+
+A change of tables takes two releases. The first one *expands*: it only adds what the previous
+release can ignore. The second one *contracts*: its migration drops what no running code uses, and
+says so with the class attribute ``contracts``.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from django.db.migrations import Migration
+from django.db.migrations.operations import (
+    AddConstraint,
+    AddField,
+    AlterField,
+    AlterModelTable,
+    CreateModel,
+    DeleteModel,
+    RemoveField,
+    RenameField,
+    RenameModel,
+    RunSQL,
+    SeparateDatabaseAndState,
+)
+from django.db.migrations.operations.base import Operation
+from django.db.models import Field, ManyToManyField
+from django.db.models.fields import NOT_PROVIDED
+
+RELEASED: Final[Mapping[str, str]] = {
+    "tenants": "0003_inbox",
+    "scheduling": "0016_sweep_objectives",
+    "workers": "0002_metrics",
+}
+"""The newest migration of each app in the previous release; change it with each release."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """An operation with which the previous release does not work.
+
+    Attributes:
+        migration: app and name.
+        subject: model and field.
+        rule: what is wrong, and what to do instead.
+    """
+
+    migration: str
+    subject: str
+    rule: str
+
+    def __str__(self) -> str:
+        return f"{self.migration}: {self.subject}: {self.rule}"
+
+
+def violations(migrations: Iterable[Migration]) -> list[Violation]:
+    """Check the migrations of one app since the previous release, in their order.
+
+    Tables and columns that these migrations create are not in use yet, and may change freely.
+    """
+    new: set[str] = set()
+    found = []
+    for migration in migrations:
+        may_contract = bool(getattr(migration, "contracts", ""))
+        for operation in _flat(migration.operations):
+            subject, rule = _broken_rule(operation, new)
+            if rule and not may_contract:
+                name = f"{migration.app_label}.{migration.name}"
+                found.append(Violation(migration=name, subject=subject, rule=rule))
+            _note(operation, new)
+    return found
+
+
+def _flat(operations: Iterable[Operation]) -> Iterable[Operation]:
+    for operation in operations:
+        if isinstance(operation, SeparateDatabaseAndState):
+            yield from _flat(operation.database_operations)
+        else:
+            yield operation
+
+
+def _note(operation: Operation, new: set[str]) -> None:
+    if isinstance(operation, CreateModel):
+        new.add(operation.name_lower)
+    elif isinstance(operation, AddField):
+        new.add(f"{operation.model_name_lower}.{operation.name_lower}")
+    elif isinstance(operation, RenameModel) and operation.old_name_lower in new:
+        new.add(operation.new_name_lower)
+    elif isinstance(operation, RenameField):
+        if f"{operation.model_name_lower}.{operation.old_name_lower}" in new:
+            new.add(f"{operation.model_name_lower}.{operation.new_name_lower}")
+
+
+def _broken_rule(operation: Operation, new: set[str]) -> tuple[str, str]:
+    """Return the subject and the broken rule; an empty rule if the operation only expands."""
+    if isinstance(operation, RunSQL):
+        return "RunSQL", "cannot be checked: state in `contracts` why the previous release works"
+    if isinstance(operation, DeleteModel | AlterModelTable):
+        return _unless_new(
+            operation.name_lower, new, "the table is in use: drop it in a later release"
+        )
+    if isinstance(operation, RenameModel):
+        rule = "the table is in use: create a new one and copy, or keep `db_table`"
+        return _unless_new(operation.old_name_lower, new, rule)
+    model = (
+        getattr(operation, "model_name_lower", "")
+        or str(getattr(operation, "model_name", "")).lower()
+    )
+    if model in new:
+        return model, ""
+    if isinstance(operation, RemoveField):
+        rule = "the column is in use: drop it in a later release"
+        return _unless_new(f"{model}.{operation.name_lower}", new, rule)
+    if isinstance(operation, RenameField):
+        rule = "the column is in use: add a new one and copy, or keep `db_column`"
+        return _unless_new(f"{model}.{operation.old_name_lower}", new, rule)
+    if isinstance(operation, AddField):
+        return f"{model}.{operation.name_lower}", _added(operation.field)
+    if isinstance(operation, AlterField):
+        return _unless_new(f"{model}.{operation.name_lower}", new, _altered(operation.field))
+    if isinstance(operation, AddConstraint):
+        name = str(operation.constraint.name)
+        return f"{model}.{name}", "the previous release may write rows that break the constraint"
+    return model, ""
+
+
+def _unless_new(subject: str, new: set[str], rule: str) -> tuple[str, str]:
+    return subject, "" if subject in new else rule
+
+
+def _added(field: "Field[object, object]") -> str:
+    """The previous release inserts rows without the column."""
+    if isinstance(field, ManyToManyField) or field.null:
+        return ""
+    if field.db_default is not NOT_PROVIDED:
+        return ""
+    return "NOT NULL without a default of the database: use `null=True` or `db_default`"
+
+
+def _altered(field: "Field[object, object]") -> str:
+    if isinstance(field, ManyToManyField) or field.null:
+        return ""
+    return "the previous release may write values that the new column refuses"
