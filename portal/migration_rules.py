@@ -80,52 +80,57 @@ def _flat(operations: Iterable[Operation]) -> Iterable[Operation]:
 
 
 def _note(operation: Operation, new: set[str]) -> None:
+    """Record the tables and columns that no released code uses."""
     if isinstance(operation, CreateModel):
         new.add(operation.name_lower)
     elif isinstance(operation, AddField):
         new.add(f"{operation.model_name_lower}.{operation.name_lower}")
-    elif isinstance(operation, RenameModel) and operation.old_name_lower in new:
-        new.add(operation.new_name_lower)
-    elif isinstance(operation, RenameField):
-        if f"{operation.model_name_lower}.{operation.old_name_lower}" in new:
-            new.add(f"{operation.model_name_lower}.{operation.new_name_lower}")
+    elif isinstance(operation, RenameModel):
+        if operation.old_name_lower in new:
+            new.add(operation.new_name_lower)
+    elif (
+        isinstance(operation, RenameField)
+        and f"{operation.model_name_lower}.{operation.old_name_lower}" in new
+    ):
+        new.add(f"{operation.model_name_lower}.{operation.new_name_lower}")
 
 
 def _broken_rule(operation: Operation, new: set[str]) -> tuple[str, str]:
     """Return the subject and the broken rule; an empty rule if the operation only expands."""
+    subject, rule = _table_rule(operation)
+    if not rule:
+        subject, rule = _column_rule(operation)
+    table = subject.partition(".")[0]
+    return subject, "" if subject in new or table in new else rule
+
+
+def _table_rule(operation: Operation) -> tuple[str, str]:
     if isinstance(operation, RunSQL):
         return "RunSQL", "cannot be checked: state in `contracts` why the previous release works"
     if isinstance(operation, DeleteModel | AlterModelTable):
-        return _unless_new(
-            operation.name_lower, new, "the table is in use: drop it in a later release"
-        )
+        return operation.name_lower, "the table is in use: drop it in a later release"
     if isinstance(operation, RenameModel):
         rule = "the table is in use: create a new one and copy, or keep `db_table`"
-        return _unless_new(operation.old_name_lower, new, rule)
-    model = (
-        getattr(operation, "model_name_lower", "")
-        or str(getattr(operation, "model_name", "")).lower()
-    )
-    if model in new:
-        return model, ""
+        return operation.old_name_lower, rule
+    return "", ""
+
+
+def _column_rule(operation: Operation) -> tuple[str, str]:
+    rule = ""
+    name = str(getattr(operation, "name", ""))
     if isinstance(operation, RemoveField):
         rule = "the column is in use: drop it in a later release"
-        return _unless_new(f"{model}.{operation.name_lower}", new, rule)
-    if isinstance(operation, RenameField):
+    elif isinstance(operation, RenameField):
+        name = operation.old_name
         rule = "the column is in use: add a new one and copy, or keep `db_column`"
-        return _unless_new(f"{model}.{operation.old_name_lower}", new, rule)
-    if isinstance(operation, AddField):
-        return f"{model}.{operation.name_lower}", _added(operation.field)
-    if isinstance(operation, AlterField):
-        return _unless_new(f"{model}.{operation.name_lower}", new, _altered(operation.field))
-    if isinstance(operation, AddConstraint):
+    elif isinstance(operation, AddField):
+        rule = _added(operation.field)
+    elif isinstance(operation, AlterField):
+        rule = _altered(operation.field)
+    elif isinstance(operation, AddConstraint):
         name = str(operation.constraint.name)
-        return f"{model}.{name}", "the previous release may write rows that break the constraint"
-    return model, ""
-
-
-def _unless_new(subject: str, new: set[str], rule: str) -> tuple[str, str]:
-    return subject, "" if subject in new else rule
+        rule = "the previous release may write rows that break the constraint"
+    return f"{getattr(operation, 'model_name', '')}.{name}".lower(), rule
 
 
 def _added(field: "Field[object, object]") -> str:

@@ -129,7 +129,7 @@ def redis_client(url: str, *, seconds: float) -> "redis.Redis[bytes]":
     timeouts = {"socket_timeout": seconds, "socket_connect_timeout": seconds}
     master = sentinel_master(url)
     if master is None:
-        return redis.Redis.from_url(url, **timeouts)
+        return redis.Redis.from_url(url, socket_timeout=seconds, socket_connect_timeout=seconds)
     known = redis.sentinel.Sentinel(
         list(master.sentinels), sentinel_kwargs=master.sentinel_options | timeouts
     )

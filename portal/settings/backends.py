@@ -48,7 +48,7 @@ def _parsed(url: str) -> dict[str, Any]:
     if "," not in hosts:
         return dict(dj_database_url.parse(url))
     head = login + at if at else f"{url.partition('//')[0]}//"
-    found = dict(dj_database_url.parse(f"{head}{MANY_HOSTS}{slash}{path}"))
+    found: dict[str, Any] = dict(dj_database_url.parse(f"{head}{MANY_HOSTS}{slash}{path}"))
     pairs = [_HOST.fullmatch(host) for host in hosts.split(",")]
     if not all(pairs):
         raise ValueError("TESSERA_DATABASE_URL is not valid; list hosts as HOST:PORT,HOST:PORT")

@@ -43,11 +43,8 @@ def test_the_previous_release_works_with_the_tables_of_this_one(app_label: str) 
 
 
 def made(*operations: Operation, contracts: str = "") -> migrations.Migration:
-    migration = migrations.Migration("0099_test", "scheduling")
-    migration.operations = list(operations)
-    if contracts:
-        migration.contracts = contracts  # type: ignore[attr-defined]
-    return migration
+    body = {"operations": list(operations), "contracts": contracts}
+    return type("Migration", (migrations.Migration,), body)("0099_test", "scheduling")
 
 
 NEW = migrations.CreateModel("Fresh", [("id", models.BigAutoField(primary_key=True))])
@@ -84,8 +81,12 @@ def test_a_change_that_the_previous_release_does_not_survive_is_refused(
 
 ALLOWED = {
     "a new table": [NEW],
-    "a new table that changes": [NEW, migrations.AddField("fresh", "x", models.IntegerField()),
-                                 migrations.RemoveField("fresh", "x"), migrations.DeleteModel("Fresh")],
+    "a new table that changes": [
+        NEW,
+        migrations.AddField("fresh", "x", models.IntegerField()),
+        migrations.RemoveField("fresh", "x"),
+        migrations.DeleteModel("Fresh"),
+    ],
     "an empty column": [migrations.AddField("job", "x", models.IntegerField(null=True))],
     "a default of the database": [
         migrations.AddField("job", "x", models.IntegerField(db_default=0)),
@@ -95,7 +96,7 @@ ALLOWED = {
     "an index": [migrations.AddIndex("job", models.Index(fields=["name"], name="i"))],
     "a dropped constraint": [migrations.RemoveConstraint("job", "x")],
     "a wider column": [migrations.AlterField("job", "x", models.IntegerField(null=True))],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("operations", ALLOWED.values(), ids=ALLOWED)
