@@ -35,8 +35,9 @@ from scheduling.jobs.queries.job_columns import ASK_A_LEAD, waits_for_a_lead
 from scheduling.jobs.queries.jobs import rows_of_jobs, visible_job
 from scheduling.jobs.services.amendments import amend_job
 from scheduling.jobs.services.ownership import require_own
-from scheduling.parallelism.queries import JobParallelism, parallelism_of_job
+from scheduling.parallelism.queries import parallelism_of_job
 from scheduling.parallelism.services import request_profile
+from scheduling.parallelism.views import JobParallelism
 from scheduling.runs.queries.receipts import ReceiptView, receipts_of_job
 from scheduling.storage.opening import open_storage
 from tenants.clock import database_now

@@ -1,7 +1,10 @@
 """The page *Link tables* for admins of nodes: measured links, and the form of a probe."""
 
+from collections.abc import Iterable
+
 from django import forms
 from django.contrib import messages
+from django.http import QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
@@ -21,13 +24,22 @@ from tenants.errors import DomainError
 class LinkProbeForm(forms.Form):
     """A probe: device type, virtual cluster and number of nodes."""
 
-    device_type = forms.ChoiceField(label=gettext_lazy("Device type"))
-    virtual_cluster = forms.ChoiceField(label=gettext_lazy("Virtual cluster"))
     nodes = forms.TypedChoiceField(
         label=gettext_lazy("Nodes"),
         coerce=int,
         choices=[(number, number) for number in range(1, MOST_NODES + 1)],
     )
+
+    def __init__(
+        self, data: QueryDict | None, *, types: Iterable[str], clusters: Iterable[str]
+    ) -> None:
+        super().__init__(data)
+        self.fields["device_type"] = forms.ChoiceField(
+            label=gettext_lazy("Device type"), choices=[(name, name) for name in types]
+        )
+        self.fields["virtual_cluster"] = forms.ChoiceField(
+            label=gettext_lazy("Virtual cluster"), choices=[(name, name) for name in clusters]
+        )
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -36,9 +48,11 @@ def tables(asked: PageRequest) -> HttpResponseBase:
     """Show the measured links by type and class; a POST submits a probe job."""
     rows = link_tables(asked.viewer, now=asked.now)
     context = submit_context_for(asked.viewer)
-    form = LinkProbeForm(asked.http.POST if asked.http.method == "POST" else None)
-    form.fields["device_type"].choices = [(t, t) for t in device_type_names(asked.viewer)]
-    form.fields["virtual_cluster"].choices = [(name, name) for name in sorted(context.clusters)]
+    form = LinkProbeForm(
+        asked.http.POST if asked.http.method == "POST" else None,
+        types=device_type_names(asked.viewer),
+        clusters=sorted(context.clusters),
+    )
     if form.is_bound and form.is_valid():
         job = _probe(asked, form, context)
         if job is not None:

@@ -107,7 +107,9 @@ def _duration(_language: str | None, whole: int) -> str:
 
 
 def step_time(seconds: float) -> str:
-    """Format the time of a training step with three digits: ``713 ms``, ``1.42 s``, ``42.5 s``."""
+    """Format a step or a message with about three digits: ``94 µs``, ``713 ms``, ``1.42 s``."""
+    if 0 < seconds < 0.0009995:
+        return f"{amount(1e6 * seconds)}{NO_BREAK}{_unit('µs')}"
     if seconds < 0.9995:
         return f"{amount(1000 * seconds)}{NO_BREAK}{_unit('ms')}"
     return f"{amount(seconds)}{NO_BREAK}{_unit('s')}"
@@ -214,6 +216,7 @@ def _unit(unit: str) -> str:
     if is_english():
         return unit
     units = {
+        "µs": pgettext("unit of time", "µs"),
         "ms": pgettext("unit of time", "ms"),
         "s": pgettext("unit of time", "s"),
         "min": pgettext("unit of time", "min"),

@@ -95,7 +95,7 @@ def _differ(new: AttemptPlan, old: AttemptPlan) -> bool:
 
 def _replan(new: AttemptPlan, old: AttemptPlan) -> str:
     """Return the change as a sentence, with the reason if the earlier plan was barred."""
-    facts = {
+    facts: dict[str, str | int] = {
         "shape": shape_of(new.plan),
         "devices": new.attempt.devices,
         "device_type": new.device_type,

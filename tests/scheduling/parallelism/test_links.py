@@ -40,11 +40,16 @@ def _cluster():
     make_user("root", is_cluster_admin=True)
 
 
-def probe(username: str = "root", **changes) -> Job:
+def probe(username: str = "root", device_type: str = "a", nodes: int = 2) -> Job:
     viewer = make_viewer(username)
-    wanted = {"device_type": "a", "virtual_cluster": "vision-a", "nodes": 2} | changes
-    context = read_submit_context(viewer=viewer, images_ignored=False, host_network=True)
-    return probe_links(viewer=viewer, submit_context=context, now=NOW, **wanted)
+    return probe_links(
+        viewer=viewer,
+        device_type=device_type,
+        virtual_cluster="vision-a",
+        nodes=nodes,
+        submit_context=read_submit_context(viewer=viewer, images_ignored=False, host_network=True),
+        now=NOW,
+    )
 
 
 def document(ranks: int = 16, **changes) -> dict:
