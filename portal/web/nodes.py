@@ -31,6 +31,7 @@ from scheduling.clusters.queries.nodes import NodeDetail, NodeRow, list_nodes, n
 from scheduling.clusters.queries.shared_devices import node_sharing
 from scheduling.clusters.services.cluster_rules import cluster_rules
 from scheduling.parallelism.links import links_of_node
+from scheduling.runs.queries.device_failures import failures_of_node
 from tenants.roles import Permission
 from tessera.isolation import LEVELS, PLAIN_LEVELS
 from workers.conf import public_key
@@ -137,6 +138,7 @@ def node_context(asked: PageRequest, node_id: int) -> dict[str, Any]:
         "disagreements": sum(not row.agrees for row in detail.truth),
         "acts": acts_for(detail.row, detail.declared_dead_at),
         "every_act": ACTS.values(),
+        "failures": failures_of_node(node_id, now=asked.now) if detail.can_manage else None,
         "shape": _shape_words(detail),
         "is_known": is_known,
         "portal_key": public_key() if detail.can_manage and not is_known else "",

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from portal.web.node_forms import AddForm, EditForm
 from scheduling.clusters.models import Device, Node, NodeTenancy
+from scheduling.runs.models import Member
 from tenants.models import AuditEntry, Tenant
 from tests.factories.tenants import make_user
 from tests.support.cluster_pages import HTMX, Stage, make_stage, read, sign_in, words_of
@@ -500,6 +501,22 @@ def test_the_key_of_a_jump_host_is_confirmed_with_that_of_the_node(
     root.post("/nodes/new/", form(greeter, **jump, **confirmed, jump_key=greeter.key))
     node = Node.objects.get(name="gpu-9")
     assert node.jump_host["host_key_fingerprint"] == greeter.fingerprint
+
+
+def test_failures_by_device_are_shown_to_admins_only(
+    root: Client, client: Client, stage: Stage
+) -> None:
+    member = Member.objects.filter(attempt__job=stage.running).first()
+    assert member is not None
+    now = timezone.now()
+    Member.objects.filter(pk=member.pk).update(exited_at=now, failure_class="user")
+    page = f"/nodes/{member.node_id}/"
+
+    said = words_of(read(root, page))
+    assert f"Device {member.devices[0]}: 1 of the last 1 job failed here, of 1 tenant." in said
+    assert "All nodes, last 30 days: 1 of 1 job failed." in said
+    assert "may be faulty" not in said
+    assert "Failures by device" not in read(sign_in(client, "alice"), page)
 
 
 def test_of_two_editors_the_second_gets_an_error(root: Client, stage: Stage) -> None:
