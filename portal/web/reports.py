@@ -58,6 +58,10 @@ def usage_page(asked: PageRequest) -> HttpResponse:
         "months": [
             (_address(name, found.by), name, name == month) for name in _months(asked, month)
         ],
+        "figures": {
+            name: f"{reverse('usage-figure', args=[name])}?{urlencode({'month': month})}"
+            for name in ("days", "budget")
+        },
         "csv": f"{reverse('usage-csv')}?{urlencode({'month': month, 'by': found.by})}",
         "twin": "/api/v1/usage/?"
         + urlencode({"since": found.since, "until": found.until, "by": found.by}),
@@ -72,9 +76,13 @@ def usage_csv(asked: PageRequest) -> HttpResponse:
     return csv_answer(asked.viewer, found, f"usage-{month}-{found.by}.csv")
 
 
-def _found(asked: PageRequest) -> tuple[Usage, str]:
-    query = asked.http.GET
-    month = query.get("month", "") or f"{asked.now.astimezone(UTC):%Y-%m}"
+def month_of(asked: PageRequest) -> tuple[str, date, date]:
+    """Return the month of the address with its first and last day; the current one by default.
+
+    Raises:
+        InvalidError: it is not a month.
+    """
+    month = asked.http.GET.get("month", "") or f"{asked.now.astimezone(UTC):%Y-%m}"
     if not _MONTH.fullmatch(month):
         raise InvalidError(
             "This is not a valid month.",
@@ -83,9 +91,13 @@ def _found(asked: PageRequest) -> tuple[Usage, str]:
             remedy=gettext("Use the format 2026-03."),
         )
     first = date(int(month[:4]), int(month[5:]), 1)
-    by = query.get("by", "")
+    return month, first, (first + timedelta(days=32)).replace(day=1) - timedelta(days=1)
+
+
+def _found(asked: PageRequest) -> tuple[Usage, str]:
+    month, first, last = month_of(asked)
+    by = asked.http.GET.get("by", "")
     default = "tenant" if asked.viewer.is_cluster_admin else "person"
-    last = (first + timedelta(days=32)).replace(day=1) - timedelta(days=1)
     chosen = by if by in GROUPS else default
     return usage(asked.viewer, since=first, until=last, by=chosen), month
 

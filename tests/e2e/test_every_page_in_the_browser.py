@@ -18,7 +18,7 @@ NO_PAGES = {
     "job-waiting", "language", "logout",
     "overview-day", "password-changed", "policies-shadow-fields", "policies-shadows",
     "policies-what-if-fields", "submit-check", "theme",
-    "usage-csv", "virtual-cluster-check", "virtual-cluster-check-new", "virtual-cluster-past",
+    "usage-csv", "usage-figure", "virtual-cluster-check", "virtual-cluster-check-new", "virtual-cluster-past",
     "virtual-cluster-promises-csv",
     "virtual-cluster-policy-args", "virtual-cluster-recommended", "virtual-cluster-room",
     "components",

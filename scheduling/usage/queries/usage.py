@@ -151,11 +151,11 @@ def usage(viewer: Viewer, *, since: date, until: date, by: str = "tenant") -> Us
         summed_until=UsageMark.objects.values_list("summed_until", flat=True).first(),
         closed=closed.closed_at if closed else None,
         sha256=closed.sha256 if closed else "",
-        sees_all=_seen_whole(viewer) != frozenset(),
+        sees_all=seen_whole(viewer) != frozenset(),
     )
 
 
-def _seen_whole(viewer: Viewer) -> frozenset[int] | None:
+def seen_whole(viewer: Viewer) -> frozenset[int] | None:
     """Return the tenants whose complete use the viewer sees, or None for all tenants."""
     if viewer.is_cluster_admin:
         return viewer.tenant_ids(Permission.VIEW_JOBS)
@@ -166,8 +166,9 @@ def _seen_whole(viewer: Viewer) -> frozenset[int] | None:
     )
 
 
-def _visible(viewer: Viewer) -> Q:
-    whole = _seen_whole(viewer)
+def visible_use(viewer: Viewer) -> Q:
+    """Return the condition for rows of use that the viewer may see."""
+    whole = seen_whole(viewer)
     if whole is None:
         return Q()
     return Q(tenant_id__in=whole) | Q(owner_id=viewer.user_id)
@@ -176,7 +177,7 @@ def _visible(viewer: Viewer) -> Q:
 def _period(viewer: Viewer, since: date, until: date, by: str) -> "QuerySet[Any]":
     model = UsageJob if by == "job" else UsageDay
     rows: QuerySet[Any] = model.objects.visible_to(viewer)
-    return rows.filter(_visible(viewer), day__gte=since, day__lte=until).order_by()
+    return rows.filter(visible_use(viewer), day__gte=since, day__lte=until).order_by()
 
 
 def _rows(
@@ -185,7 +186,7 @@ def _rows(
     period = _period(viewer, since, until, by)
     if by == "job":
         visible = viewer.tenant_ids(Permission.VIEW_JOBS)
-        seen = (since, until, viewer.user_id, visible, _seen_whole(viewer), *totals.items())
+        seen = (since, until, viewer.user_id, visible, seen_whole(viewer), *totals.items())
         return rows_of_jobs(period, seen, most=2 * MOST_ROWS + 1)
     rows = period.values(*_KEYS[by], "is_gpu")
     return list(rows.annotate(**{f"sum_{name}": Sum(name) for name in SUMS}))

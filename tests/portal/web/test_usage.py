@@ -9,6 +9,8 @@ from django.test import Client
 from django.utils import timezone
 
 from scheduling.jobs.models import Job
+from scheduling.notices.models import GpuHourBudget
+from scheduling.usage.models import UsageDay
 from scheduling.usage.services.usage import sum_usage
 from tests.factories.running import ran
 from tests.support.cluster_pages import Stage, make_stage, read, sign_in, words_of
@@ -105,3 +107,38 @@ def test_the_twin_answers_with_the_file_too(client: Client, stage: Stage) -> Non
     described = schema["paths"]["/api/v1/usage/"]["get"]["responses"]
     assert set(described["200"]["content"]) == {"application/json", "text/csv"}
     assert set(described["default"]["content"]) == {"application/problem+json"}
+
+
+def test_charts_show_use_by_day_and_the_budget_that_is_left(client: Client, stage: Stage) -> None:
+    first = timezone.now().date().replace(day=1)
+    UsageDay.objects.unscoped().all().delete()
+    for job in (stage.running, stage.foreign):
+        UsageDay.objects.create(
+            tenant=job.tenant,
+            virtual_cluster=job.virtual_cluster,
+            owner=job.owner,
+            is_gpu=True,
+            day=first,
+            guaranteed=7200.0,
+        )
+    GpuHourBudget.objects.create(tenant=stage.vision, hours=8.0)
+    GpuHourBudget.objects.create(tenant=stage.language, hours=4.0)
+    sign_in(client, "root")
+
+    days = client.get("/usage/days.json").json()
+    budget = client.get("/usage/budget.json").json()
+
+    bars = {trace["name"]: trace["y"][0] for trace in days["data"] if trace["type"] == "bar"}
+    assert bars == {"vision": 2.0, "language": 2.0}
+    (pace,) = [trace["y"][0] for trace in days["data"] if trace["name"] == "budget per day"]
+    assert pace == round(12 / len(days["data"][0]["x"]), 2)
+    left = {trace["name"]: trace["y"][0] for trace in budget["data"]}
+    assert (left["vision"], left["language"]) == (75.0, 50.0)
+    assert budget["summary"].startswith("Least left: language")
+    assert client.get("/usage/nothing.json").status_code == 404
+    assert client.get("/usage/days.json?month=2026-13").status_code == 400
+    sign_in(client, "alice")
+    for chart in ("days", "budget"):
+        assert "language" not in client.get(f"/usage/{chart}.json").content.decode()
+    # A member sees only their own use, so the budget of the tenant would look too full.
+    assert client.get("/usage/budget.json").json()["data"] == []

@@ -1,0 +1,50 @@
+"""Charged hours of GPUs by day and tenant, with the tenants' monthly budgets."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+
+from django.db.models import F, Sum
+
+from scheduling.notices.models import GpuHourBudget
+from scheduling.usage.models import UsageDay
+from scheduling.usage.queries.usage import seen_whole, visible_use
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DailyUse:
+    """Use in a month.
+
+    Attributes:
+        hours: by name of the tenant and day, as far as the viewer may see them.
+        budgets: GPU-hours of the month by name of the tenant, of tenants whose use is complete.
+    """
+
+    hours: Mapping[str, Mapping[date, float]]
+    budgets: Mapping[str, float]
+
+
+def daily_use(viewer: Viewer, *, since: date, until: date) -> DailyUse:
+    """Return the GPU-hours of each day from ``since`` to ``until``, in two queries."""
+    found: dict[int, dict[date, float]] = {}
+    for tenant, day, seconds in (
+        UsageDay.objects.visible_to(viewer)
+        .filter(visible_use(viewer), day__gte=since, day__lte=until, is_gpu=True)
+        .order_by()
+        .values_list("tenant_id", "day")
+        .annotate(held=Sum(F("guaranteed") + F("borrowed")))
+    ):
+        found.setdefault(tenant, {})[day] = seconds / 3600
+    whole = seen_whole(viewer)
+    return DailyUse(
+        hours={viewer.name_of(pk): days for pk, days in sorted(found.items())},
+        budgets={
+            viewer.name_of(pk): hours
+            for pk, hours in GpuHourBudget.objects.visible_to(viewer, Permission.VIEW_TENANT)
+            .order_by("tenant_id")
+            .values_list("tenant_id", "hours")
+            if whole is None or pk in whole
+        },
+    )
