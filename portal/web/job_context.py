@@ -147,10 +147,16 @@ def overview_context(request: PageRequest, detail: JobDetail) -> dict[str, Any]:
         "facts": facts(detail),
         "summary": summary_of(detail),
         "outlook": outlook_words(outlook),
-        "sizes": sizes_figure(outlook),
+        "sizes": sizes_figure(outlook, held=_devices_in_use(detail)),
         "sizes_say": sizes_in_words(outlook),
         "parts": parts_shown(request.viewer, detail.parts),
     }
+
+
+def _devices_in_use(detail: JobDetail) -> int:
+    """Return the devices of the running attempt; 0 without one."""
+    running = (attempt for attempt in detail.attempts if attempt.ended_at is None)
+    return sum(len(member.devices) for attempt in running for member in attempt.members)
 
 
 def placements(detail: JobDetail) -> tuple[Placement, ...]:

@@ -230,8 +230,13 @@ def outlook_words(outlook: Outlook | None) -> tuple[tuple[str, str], ...]:
     return tuple(facts)
 
 
-def sizes_figure(outlook: Outlook | None) -> dict[str, Any] | None:
-    """Build the figure of predicted pace by size, with measured sizes marked; None if unknown."""
+def sizes_figure(outlook: Outlook | None, *, held: int = 0) -> dict[str, Any] | None:
+    """Build the figure of predicted pace by size, with measured sizes marked; None if unknown.
+
+    Args:
+        outlook: of the job.
+        held: devices that the job uses now, which are marked; 0 if it does not run.
+    """
     curve = outlook.prediction if outlook is not None else None
     if curve is None or len(curve.sizes) < 2:
         return None
@@ -261,6 +266,7 @@ def sizes_figure(outlook: Outlook | None) -> dict[str, Any] | None:
                 "mode": "markers",
                 "y": seen,
             },
+            *_operating_point(sizes, paces, held),
         ],
         "layout": {
             "xaxis": {"title": {"text": gettext("devices")}, "dtick": -(-max(sizes) // 16)},
@@ -268,6 +274,25 @@ def sizes_figure(outlook: Outlook | None) -> dict[str, Any] | None:
         },
         "across": gettext("Devices"),
     }
+
+
+def _operating_point(
+    sizes: Sequence[int], paces: Sequence[float], held: int
+) -> list[dict[str, Any]]:
+    """Return the mark of the present size; empty if the figure does not have it."""
+    if held not in sizes:
+        return []
+    return [
+        {
+            "type": "scatter",
+            "name": gettext("in use now"),
+            "mode": "markers",
+            "colour": "accent",
+            "marker": {"symbol": "circle-open", "size": 14},
+            "x": [held],
+            "y": [paces[sizes.index(held)]],
+        }
+    ]
 
 
 def _rounded(rate: float) -> float:

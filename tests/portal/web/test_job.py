@@ -744,7 +744,10 @@ def test_an_elastic_job_shows_its_bounds_and_where_it_saturates(
     assert "4: 100\u00a0%, 8: 50\u00a0%" in text
     assert "Goodput by size" not in fresh
     figure = json.loads(re.findall(r'<script id="chart-sizes"[^>]*>(.*?)</script>', text)[0])
-    _least, _most, predicted, measured = figure["data"]
+    _least, _most, predicted, measured, now_used = figure["data"]
+    held = sum(len(member.devices) for member in attempt.members.all())
+    assert (now_used["name"], now_used["x"]) == ("in use now", [held])
+    assert now_used["y"] == [predicted["y"][held - 1]]
     assert predicted["line"]["dash"] == "dash"
     assert predicted["x"] == list(range(1, 9))
     assert [place for place, pace in enumerate(measured["y"], start=1) if pace] == [4, 8]
@@ -769,7 +772,7 @@ def test_one_measured_size_claims_no_gain(alice: Client, nodes: list[Node]) -> N
     assert "gain" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
     assert "Scaling efficiency" not in text
     figure = json.loads(re.findall(r'<script id="chart-sizes"[^>]*>(.*?)</script>', text)[0])
-    least, most, estimated, _measured = figure["data"]
+    least, most, estimated, _measured, *_in_use = figure["data"]
     assert (least["name"], most["name"], most["fill"]) == ("no gain", "perfect scaling", "tonexty")
     assert least["y"] == [5.3] * 4
     assert most["y"] == [5.3, 10.6, 15.9, 21.2]
