@@ -164,7 +164,8 @@ def test_a_secret_that_changes_meanwhile_is_left_alone(
     real = secrets.reseal
 
     def reseal(sealed: bytes) -> bytes | None:
-        RegistryLogin.objects.unscoped().update(sealed=seal("changed"))
+        # alice enters another password between the read and the write of this row.
+        RegistryLogin.objects.unscoped().filter(sealed=sealed).update(sealed=seal("changed"))
         return real(sealed)
 
     monkeypatch.setattr(resealing, "reseal", reseal)
