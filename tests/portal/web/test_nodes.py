@@ -14,6 +14,7 @@ from django.utils import timezone
 from portal.web.node_forms import AddForm, EditForm
 from scheduling.clusters.models import Device, Node, NodeTenancy
 from scheduling.runs.models import Member
+from tenants.keyring import SshKey, forget_keys
 from tenants.models import AuditEntry, Tenant
 from tests.factories.tenants import make_user
 from tests.support.cluster_pages import HTMX, Stage, make_stage, read, sign_in, words_of
@@ -128,9 +129,11 @@ def test_a_node_that_never_answered_reports_how_to_let_the_portal_in(
 ) -> None:
     settings.TESSERA = replace(settings.TESSERA, data_dir=tmp_path)
     (tmp_path / "ssh").mkdir()
-    (tmp_path / "ssh" / "id_ed25519.pub").write_text("ssh-ed25519 AAAA portal\n")
+    key = SshKey.generate()
+    (tmp_path / "ssh" / "id_ed25519").write_text(key.private)
+    forget_keys()
     node = stage.nodes[0]
-    address, command = f"/nodes/{node.pk}/", "ssh-ed25519 AAAA portal&#x27; &gt;&gt; ~/.ssh/auth"
+    address, command = f"/nodes/{node.pk}/", f"{key.public} tessera&#x27; &gt;&gt; ~/.ssh/auth"
     Node.objects.filter(pk=node.pk).update(state="suspect", contact="suspect", probed_at=None)
 
     assert command in read(sign_in(client, "root"), address)
@@ -323,12 +326,14 @@ def test_whoever_adds_a_node_is_told_the_key_that_it_has_to_let_in(
     settings.TESSERA = replace(settings.TESSERA, data_dir=tmp_path)
     before = read(root, "/nodes/new/")
     (tmp_path / "ssh").mkdir()
-    (tmp_path / "ssh" / "id_ed25519.pub").write_text("ssh-ed25519 AAAA portal\n")
+    key = SshKey.generate()
+    (tmp_path / "ssh" / "id_ed25519").write_text(key.private)
+    forget_keys()
 
     after = read(root, "/nodes/new/")
 
     assert "authorized_keys" not in before
-    assert "echo &#x27;ssh-ed25519 AAAA portal&#x27; &gt;&gt; ~/.ssh/authorized_keys" in after
+    assert f"echo &#x27;{key.public} tessera&#x27; &gt;&gt; ~/.ssh/authorized_keys" in after
 
 
 def test_a_node_is_added_once_its_key_is_confirmed(root: Client, greeter: Greeter) -> None:
