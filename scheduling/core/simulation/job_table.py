@@ -95,6 +95,7 @@ class JobTable:
         self._began = snapshot.now
         self._progress: dict[int, JobProgress] = {}
         self._shapes: dict[int, HeldShape] = {}
+        self._starting: dict[int, float] = {}
         self._asked: dict[int, Demand] = {}
         for held in snapshot.holding:
             self._take_over(held)
@@ -212,6 +213,11 @@ class JobTable:
 
     def observe(self) -> None:
         """Update the facts of running jobs if a policy reads them."""
+        now = self._clock.now
+        for job_id in [one for one, at in self._starting.items() if at < now]:
+            at, held = self._starting.pop(job_id), self.holding.get(job_id)
+            if held is not None and not held.leaving:
+                self.holding[job_id] = replace(held, since=at)  # as a live job that has started
         if self.observes:
             for job_id in (*self.holding, *self.guests):
                 self._observe(job_id)
@@ -351,7 +357,8 @@ class JobTable:
         wait = 0.0
         if self.guests:
             wait = delay({leaf.address for leaves in held.members for leaf in leaves})
-            self.holding[job.id] = replace(held, since=held.since + wait)
+            if wait:
+                self._starting[job.id] = self._clock.now + wait
         self._begin(job, self._rate(job), wait)
 
     def _held(self, job: QueuedJob, *members: tuple[HeldLeaf, ...]) -> HoldingJob:
