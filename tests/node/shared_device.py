@@ -77,6 +77,8 @@ class SharedDevice:
         self.directory = files.device_dir(str(session.home / protocol.ROOT_DIR), 0)
         self.ledger = place / "ledger"
         self.number = 0
+        self.turn_seconds = 0.0
+        self.guests: list[RunSpec] = []
 
     def command(self, program: str, *arguments: Any) -> str:
         path = self.place / f"{uuid.uuid4().hex}.py"
@@ -114,7 +116,7 @@ class SharedDevice:
             GuestOrder(guest.run_id, guest.beside[0].slot, guest.beside[0].floor, 1 << 30)
             for guest in guests
         ]
-        order = DeviceOrder(0, 0.05, orders, drain)
+        order = DeviceOrder(0, 0.05, orders, drain, self.turn_seconds)
         self.session.ask(
             protocol.SHARE,
             run_id=holder.run_id,
@@ -125,6 +127,7 @@ class SharedDevice:
     def start_guest(self, holder: RunSpec, program: str = GUEST) -> RunSpec:
         """Order a guest, and start it."""
         guest = self.guest_of(holder, program)
+        self.guests.append(guest)
         self.order(holder, guest)
         self.session.start(guest)
         return guest

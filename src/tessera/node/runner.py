@@ -75,7 +75,11 @@ class DeviceShare:
 
     def __init__(self, run: Run, spec: RunSpec, payload: Payload) -> None:
         self._run, self._payload = run, payload
-        self._coordinator = Coordinator(run, spec) if spec.devices else None
+        self._coordinator: Optional[Coordinator] = None
+        if spec.devices:
+            self._coordinator = Coordinator(
+                run, spec, lambda frozen: payload.freeze(frozen=frozen)
+            )
         directories = device_dirs(run.store.root, spec)
         self._watch: Optional[GuestWatch] = None
         for place in spec.beside[:1]:  # a guest uses exactly one device
@@ -100,7 +104,7 @@ class DeviceShare:
             self._payload.demote(is_guest=False)
             self._watch = None
         if self._coordinator is not None:
-            self._coordinator.look(now)
+            self._coordinator.look(now, is_leaving=is_leaving)
         return None
 
     def next_at(self, now: float) -> float:
@@ -110,9 +114,11 @@ class DeviceShare:
         return math.inf if self._coordinator is None else self._coordinator.next_at(now)
 
     def thaw(self) -> None:
-        """Let a frozen guest receive a signal."""
+        """Let a frozen run receive a signal."""
         if self._watch is not None:
             self._watch.thaw()
+        if self._coordinator is not None:
+            self._coordinator.thaw()
 
     def close(self) -> None:
         """End the coordination, and thaw what is left of a guest."""

@@ -10,18 +10,18 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
-from typing import Any, Deque, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Tuple
 
 from tessera import protocol
-from tessera.device_sharing import GuestOrder
-from tessera.isolation import NONE
 from tessera.node import system
 from tessera.node.runs import Run
 from tessera.node.sharing import account, bounds, files, law, memory
+from tessera.node.sharing.coordinated import CoordinatedDevice, CoordinatedGuest
 from tessera.node.sharing.figures import stdev
-from tessera.node.sharing.files import GuestReport, Orders
+from tessera.node.sharing.files import GuestReport
 from tessera.node.sharing.requests import device_dirs
 from tessera.node.sharing.tails import ReportTail
+from tessera.node.sharing.turns import FROZEN_TIER, GATE_TIER, Turns
 from tessera.protocol import ProtocolError, RunSpec
 
 LOOK_SECONDS = 0.05
@@ -29,122 +29,7 @@ STATE_SECONDS = 1.0
 HEARING_SECONDS = 0.05
 """Longest time until the library of a guest has read a new bound."""
 _RENEWED_WITH = bounds.LIFETIME_SECONDS - 1.0
-_NO_GAIN_SECONDS, _LEAST_OPEN_SECONDS = 600.0, 30.0
 _LOSS_SECONDS, _LOSS_STEPS = 60.0, 2000
-
-
-class CoordinatedDevice:
-    """A device of the holder: its directory, its orders, and the lock of the coordinator."""
-
-    def __init__(self, directory: str) -> None:
-        self.directory = directory
-        self.orders: Optional[Orders] = None
-        self._stamp = (0, 0)
-        self._lock: Optional[int] = None
-
-    def take_orders(self, run_id: str) -> bool:
-        """Read the orders if they have changed; returns whether they have.
-
-        The lock is taken with the first orders for this run, and held until the run ends.
-        """
-        try:
-            found = os.lstat(os.path.join(self.directory, files.ORDERS_FILE))
-        except OSError:
-            return False
-        stamp = (found.st_ino, found.st_mtime_ns)
-        if stamp == self._stamp:
-            return False
-        orders = files.read_orders(self.directory)
-        if orders is None or orders.holder_run_id != run_id:
-            self._stamp = stamp
-            return False
-        if self._lock is None:
-            pid = os.getpid()
-            start = system.start_ticks(pid)
-            self._lock = files.lock_device(self.directory, run_id, pid, start)
-        if self._lock is None:
-            return False  # the previous coordinator has the lock; the next check retries
-        self._stamp = stamp
-        is_newer = self.orders is None or orders.number > self.orders.number
-        self.orders = orders if is_newer else self.orders
-        return is_newer
-
-    def release(self) -> None:
-        """Remove the state, and release the lock."""
-        if self._lock is not None:
-            system.remove_quietly(os.path.join(self.directory, files.DEVICE_STATE_FILE))
-            os.close(self._lock)
-            self._lock = None
-
-
-class CoordinatedGuest:
-    """A guest: its order, its bound, and its reports.
-
-    Attributes:
-        report: the latest report of its library.
-        bound: the bound written last.
-        memory: upper bound of its device memory in bytes.
-        has_to_leave: why it has to leave; empty while it may stay.
-    """
-
-    def __init__(self, run: Run, order: GuestOrder, device: CoordinatedDevice, now: float) -> None:
-        self.run, self.order, self.device = run, order, device
-        self.report = GuestReport()
-        written = files.read_document(run.file(files.BOUND_FILE))
-        self.bound = bounds.parsed(written)  # its number continues that of an earlier coordinator
-        self.memory = order.most
-        self.since = self.rose_at = now
-        self.has_to_leave = ""
-        self.written_why = ""
-        self._was_there = False
-        self._tail = ReportTail(run)
-        self._open: Deque[Tuple[float, float]] = deque()
-        self._worked: Deque[Tuple[float, float]] = deque()
-
-    def read(self, now: float) -> None:
-        """Read the new reports of the guest's library."""
-        for line in self._tail.lines():
-            self.report = files.report_of(line) or self.report
-        self._worked.append((now, self.report.worked))
-        while now - self._worked[0][0] > _LOSS_SECONDS:
-            self._worked.popleft()
-
-    def has_ended(self) -> bool:
-        """Return whether the run has ended; its orders may arrive before it is prepared."""
-        try:
-            is_over = self.run.recorded().phase == protocol.EXITED
-        except ProtocolError:
-            return self._was_there
-        self._was_there = True
-        return is_over
-
-    def host_page(self, holder: Run) -> Optional[str]:
-        """Return the path of the holder's phase page as the guest sees it; None if it may not."""
-        try:
-            spec = self.run.spec()
-            level = self.run.recorded().isolation
-        except ProtocolError:
-            return None
-        if not any(place.sees_phase for place in spec.beside):
-            return None
-        return holder.file(protocol.PHASE_FILE) if level == NONE else files.PHASE_IN_SANDBOX
-
-    def note_open(self, now: float, seconds: float) -> None:
-        """Record open time, for the rule that a guest without gain leaves."""
-        if seconds > 0:
-            self._open.append((now, seconds))
-        while self._open and now - self._open[0][0] > _NO_GAIN_SECONDS:
-            self._open.popleft()
-        is_old = now - self.since > _NO_GAIN_SECONDS
-        if is_old and sum(part for _, part in self._open) < _LEAST_OPEN_SECONDS:
-            self.has_to_leave = "no-gain"
-
-    def duty(self) -> Optional[float]:
-        """Return the share of the last minute in which the guest worked; None without reports."""
-        (first, before), (last, after) = self._worked[0], self._worked[-1]
-        if not self.report.listens or last <= first:
-            return None
-        return min(max((after - before) / (last - first), 0.0), 1.0)
 
 
 class CountedStep(NamedTuple):
@@ -161,10 +46,15 @@ class Coordinator:
     Args:
         run: the holder.
         spec: its specification, which names the devices.
+        freeze: freezes or thaws all processes of the holder, for turns.
     """
 
-    def __init__(self, run: Run, spec: RunSpec) -> None:
-        self._run = run
+    def __init__(
+        self, run: Run, spec: RunSpec, freeze: Callable[[bool], None] = lambda frozen: None
+    ) -> None:
+        self._run, self._freeze = run, freeze
+        self._turns: Optional[Turns] = None
+        self._is_frozen = False
         self._devices = [
             CoordinatedDevice(directory)
             for directory in device_dirs(run.store.root, spec).values()
@@ -192,16 +82,19 @@ class Coordinator:
         """Return the time of the next call of ``look``; infinity without guests."""
         return now + LOOK_SECONDS if self._guests else math.inf
 
-    def look(self, now: float) -> None:
+    def look(self, now: float, *, is_leaving: bool = False) -> None:
         """Read orders and reports, move the gate if it must move, and renew the bounds.
 
         Args:
             now: the node's boot clock, in seconds.
+            is_leaving: whether the holder has its notice to leave, and thus the only turn.
         """
         changed = [device.take_orders(self._run.run_id) for device in self._devices]
         if any(changed):
             self._take_guests(now)
         if not self._guests:
+            self._turns = None
+            self.thaw()
             return
         self._count_time(now)
         steps = self._new_steps(now)
@@ -209,19 +102,28 @@ class Coordinator:
             guest.read(now)
         before = self._state
         self._limits = self._limits_now()
-        self._state = law.look(before, steps, now, self._limits)
+        working = self._take_turn(now, is_leaving=is_leaving)
+        if self._turns is None:
+            self._state = law.look(before, steps, now, self._limits)
         self._closings += before.is_open and not self._state.is_open
         self._note_steps(steps, now)
         self._divide_memory(now)
         for guest in self._guests.values():
-            self._renew(guest, now)
+            self._renew(guest, now, working)
         if now - self._state_at >= STATE_SECONDS:
             self._state_at = now
             self._drop_ended()
             self._write_states()
 
+    def thaw(self) -> None:
+        """Let the holder work, at the end of turns or for its own end."""
+        if self._is_frozen:
+            self._is_frozen = False
+            self._freeze(False)
+
     def close(self) -> None:
         """Release the locks of the devices, which guests' runners detect; stop renewing bounds."""
+        self.thaw()
         system.remove_quietly(self._run.file(protocol.SHARED_FILE))
         for device in self._devices:
             device.release()
@@ -301,6 +203,42 @@ class Coordinator:
         for guest in self._guests.values():
             guest.note_open(now, opened)
 
+    # -- turns -----------------------------------------------------------------------------------
+
+    def _take_turn(self, now: float, *, is_leaving: bool) -> str:
+        """Freeze or thaw the holder as its turn requires; returns the run that may work."""
+        orders = [guest.device.orders for guest in self._guests.values()]
+        seconds = max((one.order.turn_seconds for one in orders if one is not None), default=0.0)
+        if not seconds:
+            self._turns = None
+            self.thaw()
+            return ""
+        holder = self._run.run_id
+        if self._turns is None:
+            self._turns = Turns(seconds, holder, now)
+        self._turns.seconds = seconds
+        by_slot = sorted(self._guests.values(), key=lambda guest: guest.order.slot)
+        there = [guest.run.run_id for guest in by_slot if not guest.has_to_leave]
+        runs = [holder] if is_leaving else [holder, *there]
+        working = self._turns.look(runs, now, self._tier_of)
+        if working == holder:
+            self.thaw()
+        elif not self._is_frozen:
+            self._is_frozen = True
+            self._freeze(True)
+        return working
+
+    def _tier_of(self, run_id: str) -> str:
+        """Return how a run is suspended now; empty while it works."""
+        guest = self._guests.get(run_id)
+        if guest is None:
+            return FROZEN_TIER if self._is_frozen or run_id != self._run.run_id else ""
+        if os.path.lexists(guest.run.file(files.FROZEN_FILE)):
+            return FROZEN_TIER
+        bound = guest.bound
+        is_closed = bound is not None and bound.compute <= 0
+        return GATE_TIER if is_closed and guest.report.stands >= guest.closed_number else ""
+
     # -- memory ----------------------------------------------------------------------------------
 
     def _divide_memory(self, now: float) -> None:
@@ -335,12 +273,14 @@ class Coordinator:
 
     # -- bounds and state ------------------------------------------------------------------------
 
-    def _renew(self, guest: CoordinatedGuest, now: float) -> None:
+    def _renew(self, guest: CoordinatedGuest, now: float, working: str) -> None:
         orders = guest.device.orders
         is_drained = orders is not None and orders.order.drain
         is_closed = not self._state.is_open or is_drained or bool(guest.has_to_leave)
         compute = 0.0 if is_closed else self._state.compute / len(self._guests)
         why = guest.has_to_leave or ("drain" if is_drained else self._state.rule.value)
+        if self._turns is not None and not is_drained and not guest.has_to_leave:
+            compute, why = float(guest.run.run_id == working), "turn"
         bound = guest.bound
         is_same = (
             bound is not None
@@ -353,12 +293,16 @@ class Coordinator:
     def _write_bound(self, guest: CoordinatedGuest, compute: float, why: str, now: float) -> None:
         """Write a bound for the guest's runner, then for its library."""
         bound = bounds.issued(guest.bound, compute, guest.memory, now)
-        host, leave = guest.host_page(self._run), bool(guest.has_to_leave)
+        # In turns the holder stands still, whatever its page says.
+        host = guest.host_page(self._run) if self._turns is None else None
+        leave = bool(guest.has_to_leave)
         document = files.bound_document(bound, host=host, why=why, leave=leave)
         guest.written_why = why
         is_written = files.write_document(guest.run.file(files.BOUND_FILE), document)
         job_file = guest.run.file(protocol.JOB_BOUND_FILE)
         if is_written and files.write_document(job_file, document, mode=0o644):
+            if bound.compute <= 0 and (guest.bound is None or guest.bound.compute > 0):
+                guest.closed_number = bound.number
             guest.bound = bound  # otherwise the old bound expires
 
     def _write_states(self) -> None:
@@ -394,6 +338,7 @@ class Coordinator:
             "closings": self._closings,
             "delay_seconds": max(self._delay, 0.0),
             "memory_free": self._memory_free,
+            **self._suspended(self._run.run_id),
             "guests": [self._guest_document(guest) for guest in guests],
         }
 
@@ -407,6 +352,19 @@ class Coordinator:
             "memory": guest.report.reserved or None,
             "spilled": guest.report.spilled,
             "frozen": os.path.lexists(guest.run.file(files.FROZEN_FILE)),
+            **self._suspended(guest.run.run_id),
+        }
+
+    def _suspended(self, run_id: str) -> Dict[str, Any]:
+        """Return the fields about the suspensions of a run; none without turns."""
+        if self._turns is None:
+            return {}
+        found = self._turns.suspension(run_id)
+        return {
+            "tier": found.tier,
+            "suspensions": found.number,
+            "suspended_seconds": round(found.seconds, 3),
+            "suspend_seconds": round(found.longest, 3),
         }
 
     def _loss(self) -> Tuple[Optional[float], float]:

@@ -22,6 +22,8 @@ LOOK_SECONDS = 0.05
 LOCK_SECONDS = 1.0
 STANDING_SECONDS = 1.0
 """A guest that listens has this time to reach its gate before it is frozen."""
+TURN_STANDING_SECONDS = 0.5
+"""The same at the end of its turn, for which the next run waits."""
 STARTING_SECONDS = 20.0
 """A program works without slices for this time, in which its library may report itself."""
 LEAVING_COMPUTE = 0.2
@@ -59,6 +61,7 @@ class GuestWatch:
         self._report = GuestReport()
         self._bound: Optional[bounds.Bound] = None
         self._has_to_leave = ""
+        self._is_in_turns = False
         self._lock_at = -math.inf
         self._gone_since = self._closed_since = math.inf
         self._closed_number = 0
@@ -113,6 +116,7 @@ class GuestWatch:
         found = bounds.parsed(document)
         if document is not None and found is not None:
             self._bound = bounds.newest(self._bound, found)
+            self._is_in_turns = document.get("why") == "turn"
             if document.get("leave") is True:
                 self._has_to_leave = str(document.get("why"))[:100] or "device-sharing"
         if now - self._lock_at >= LOCK_SECONDS:
@@ -153,7 +157,8 @@ class GuestWatch:
         if self.is_frozen or not self._report.listens:
             return True
         is_standing = self._report.stands >= self._closed_number
-        return not is_standing and now - self._closed_since >= STANDING_SECONDS
+        longest = TURN_STANDING_SECONDS if self._is_in_turns else STANDING_SECONDS
+        return not is_standing and now - self._closed_since >= longest
 
     def _is_sliced(self) -> bool:
         return not self._report.listens and self._worked >= STARTING_SECONDS
