@@ -81,23 +81,14 @@ def shares_figure(history: FleetHistory) -> dict[str, Any]:
             times,
             [round(value, 2) for value in values],
             colour,
-            **{"line": {"shape": "hv"}, **more},
+            line={"shape": "hv", "dash": dash},
+            **({"stackgroup": "use"} if is_stacked else {}),
         )
-        for name, values, colour, more in (
-            (
-                _("used within the guarantee"),
-                [one.used for one in points],
-                "c1",
-                {"stackgroup": "use"},
-            ),
-            (_("borrowed"), [one.borrowed for one in points], "c2", {"stackgroup": "use"}),
-            (_("guarantee"), [one.guarantee for one in points], "text", {}),
-            (
-                _("lent to others"),
-                [one.lent for one in points],
-                "text-3",
-                {"line": {"shape": "hv", "dash": "dot"}},
-            ),
+        for name, values, colour, dash, is_stacked in (
+            (_("used within the guarantee"), [one.used for one in points], "c1", "solid", True),
+            (_("borrowed"), [one.borrowed for one in points], "c2", "solid", True),
+            (_("guarantee"), [one.guarantee for one in points], "text", "solid", False),
+            (_("lent to others"), [one.lent for one in points], "text-3", "dot", False),
         )
     ]
     guarantee = sum(one.guarantee for one in points)

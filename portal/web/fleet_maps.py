@@ -277,4 +277,4 @@ def winner_name(names: Mapping[int, str], winner: int, cause: str) -> str:
     """Return the name of a beneficiary, or the cause if no job benefits."""
     if winner:
         return _("another tenant") if winner == OTHERS else names[winner]
-    return translated(str(dict(PreemptionCause.choices).get(cause, cause)))
+    return str(translated(str(dict(PreemptionCause.choices).get(cause, cause))))

@@ -206,7 +206,7 @@ def _reason(state: str, fullest: float | None, limit: float | None) -> str:
         return ""
     if state == "too-large" and fullest is not None and limit:
         return sentence(
-            "parallel-grid-needs-memory", needed=_gigabytes(fullest), limit=_gigabytes(limit)
+            "grid-needs-memory", needed=_gigabytes(fullest), limit=_gigabytes(limit)
         )
     return sentence(f"parallel-grid-{state}")
 

@@ -25,7 +25,8 @@ BUDGETS = {
         "STARTS_SECONDS",
     ),
     "scheduling.estimates.services.explanations": ("SECONDS", "POLICY_SECONDS"),
-    "scheduling.estimates.services.fragmentation": ("POLICY_SECONDS",),
+    "scheduling.estimates.services.fragmentation": ("MOVE_SECONDS", "POLICY_SECONDS"),
+    "scheduling.estimates.services.moves": ("POLICY_SECONDS",),
     "scheduling.estimates.services.shares": ("SECONDS",),
 }
 GENEROUS = {
