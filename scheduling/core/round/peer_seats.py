@@ -118,8 +118,13 @@ class _Seating:
         need = deciding.snapshot.peer_needs[job.id]
         if seat_refused(job, need, host, restriction.nodes) or host.address in self._unusable:
             return
-        self._clear_guests(host)
-        if self._others_leave(host) or seat.holder in self._leaving or not host.steady_seconds:
+        has_guests = self._clear_guests(host)
+        if (
+            has_guests
+            or self._others_leave(host)
+            or seat.holder in self._leaving
+            or not host.steady_seconds
+        ):
             self.awaits_start = self.awaits_start or not host.steady_seconds
             return
         steady = replace(host, steady_seconds=float("inf"), steps=1 << 30, account_empty=False)
@@ -132,10 +137,12 @@ class _Seating:
         jobs = [peer.guest.job for peer in self._peers_at[host.address]]
         return any(job.leaving or job.id in leaving for job in jobs)
 
-    def _clear_guests(self, host: Host) -> None:
-        """Order opportunistic guests to leave a device of which a policy disposes."""
+    def _clear_guests(self, host: Host) -> bool:
+        """Order the guests of a device to leave for a pair; returns whether there are any."""
         guests = self._deciding.snapshot.guests
-        self.leaves |= {one.job.id for one in guests if one.address == host.address}
+        there = {one.job.id for one in guests if one.address == host.address}
+        self.leaves |= there
+        return bool(there)
 
     def _start(self, job: QueuedJob, memory: int, host: Host, seat: PlannedPeer) -> None:
         deciding = self._deciding

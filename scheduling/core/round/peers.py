@@ -34,8 +34,8 @@ def shared_view(jobs: Sequence[PolicyJob], snapshot: ClusterSnapshot) -> list[Po
     A job that runs on a device that cannot be shared may not be paired.
     """
     groups: dict[int, list[HeldPeer]] = defaultdict(list)
-    for peer in snapshot.peers:
-        groups[peer.guest.holder].append(peer)
+    for held in snapshot.peers:
+        groups[held.guest.holder].append(held)
     beside = {peer.guest.job.id: peer for peer in snapshot.peers}
     hosts = {host.holder for host in snapshot.hosts}
     found = []

@@ -23,7 +23,9 @@ PROMOTED: Final = "promoted"
 
 
 def seats_now(
-    guests: Sequence[GuestStart], peers: Sequence[PeerStart], device_ids: Mapping[str, int]
+    guests: Sequence[GuestStart],
+    device_ids: Mapping[str, int],
+    peers: Sequence[PeerStart] = (),
 ) -> dict[int, GuestSeat]:
     """Return the place of each guest whose holder still runs and still allows it, by job.
 
@@ -32,8 +34,8 @@ def seats_now(
 
     Args:
         guests: opportunistic jobs that start as guests.
-        peers: jobs that their policies pair with the holder.
         device_ids: primary key of the device by leaf address.
+        peers: jobs that their policies pair with the holder.
     """
     turns = {peer.seat.job_id: peer.turn_seconds for peer in peers}
     guests = [*guests, *(peer.seat for peer in peers)]

@@ -195,8 +195,8 @@ def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -
     still_queued = queued_among(wanted)
     seats = seats_now(
         [guest for guest in result.guests if guest.job_id in still_queued],
-        [peer for peer in result.peers if peer.seat.job_id in still_queued],
         reading.device_ids,
+        [peer for peer in result.peers if peer.seat.job_id in still_queued],
     )
     starts = [start for start in result.starts if start.job_id in still_queued]
     starts += [start_of(seat) for seat in seats.values()]

@@ -473,7 +473,7 @@ def test_a_change_between_snapshot_and_commit_prevents_the_start(change, monkeyp
     seats = seats_now
     asked = []
 
-    def after_the_change(guests, device_ids):
+    def after_the_change(guests, device_ids, *more):
         asked.extend(guests)
         change()
         return seats(guests, device_ids)
