@@ -28,9 +28,9 @@ from django.db.models import Field, ManyToManyField
 from django.db.models.fields import NOT_PROVIDED
 
 RELEASED: Final[Mapping[str, str]] = {
-    "tenants": "0003_inbox",
-    "scheduling": "0016_sweep_objectives",
-    "workers": "0002_metrics",
+    "tenants": "0004_installation_keys",
+    "scheduling": "0024_jump_host",
+    "workers": "0004_node_keys",
 }
 """The newest migration of each app in the previous release; change it with each release."""
 

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("scheduling", "0027_device_aliases"),
+        ("scheduling", "0023_device_aliases"),
     ]
 
     operations = [

@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ("scheduling", "0023_shared_turns"),
+        ("scheduling", "0020_shared_turns"),
     ]
 
     operations = [

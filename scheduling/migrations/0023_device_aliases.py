@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("scheduling", "0025_fragmentation_moves"),
+        ("scheduling", "0022_fragmentation_moves"),
     ]
 
     operations = [

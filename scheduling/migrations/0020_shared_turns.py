@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("scheduling", "0020_fleet_history"),
+        ("scheduling", "0019_fleet_history"),
     ]
 
     operations = [

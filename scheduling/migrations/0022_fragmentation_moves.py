@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("scheduling", "0024_link_tables")]
+    dependencies = [("scheduling", "0021_link_tables")]
 
     operations = [
         migrations.AddField(
