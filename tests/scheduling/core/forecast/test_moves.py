@@ -82,7 +82,7 @@ def test_a_job_without_a_checkpoint_that_does_not_borrow_stays() -> None:
 
 @pytest.mark.parametrize(
     ("gain", "cost", "sure", "good"),
-    [(3.0, 2.0, 1.0, True), (2.9, 2.0, 1.0, False), (9.0, 2.0, 0.89, False)],
+    [(3.0, 2.0, 1.0, True), (2.9, 2.0, 1.0, False), (9.0, 2.0, 0.94, False)],
 )
 def test_the_guard_requires_a_margin_in_almost_all_futures(
     gain: float, cost: float, sure: float, good: bool
