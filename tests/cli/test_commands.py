@@ -12,7 +12,8 @@ from tenants.roles import Scope
 from tessera.bundle import build_helper
 from tessera.cli.exits import UsageError
 from tessera.cli.job_details import harmless
-from tessera.cli.nodes import parse_address, parse_visible_path
+from tessera.cli.node_settings import parse_visible_path
+from tessera.cli.nodes import parse_address
 from tests.support.prepared_portal import CommandLine, Portal
 
 Body = dict[str, Any]

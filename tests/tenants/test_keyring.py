@@ -13,7 +13,8 @@ from django.core.management import call_command
 from django.db import OperationalError, connections
 from django.utils import timezone
 
-from portal.settings.environment import SettingsError, read_environment
+from portal.settings.environment import read_environment
+from portal.settings.environment_values import SettingsError
 from portal.supervisor.files import DataDir
 from tenants import keyring
 from tenants.audit import Actor

@@ -27,11 +27,11 @@ from workers.transports.base import (
     PrepareError,
     RefusedError,
     Saved,
-    TransportError,
     UnreachableNodeError,
 )
 from workers.transports.hostkeys import pinned
 from workers.transports.jump import JumpHost, connect_to_jump_host
+from workers.transports.serve_channel import KEPT_ERROR_BYTES, NotInstalledError, ServeChannel
 from workers.transports.session import ServeSession
 from workers.transports.uploads import (
     INSTALL_COMMAND,
@@ -44,7 +44,6 @@ from workers.transports.uploads import (
 log = logging.getLogger(__name__)
 
 MOST_CHANNELS: Final = 8
-KEPT_ERROR_BYTES: Final = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +105,7 @@ class SshTransport:
             self._connection = await self._connect(self._address.client_keys)
             try:
                 self.hello = await self._greet()
-            except _NotInstalledError:
+            except NotInstalledError:
                 await self._install()
                 self.hello = await self._greet()
         except BaseException:
@@ -363,7 +362,7 @@ class SshTransport:
                 raise
             if line.exit_status == 127:
                 raise UnreachableNodeError("python3 is not installed on the node") from error
-            raise _NotInstalledError(str(error)) from error
+            raise NotInstalledError(str(error)) from error
         except RefusedError as error:
             raise UnreachableNodeError(f"the node refused the greeting: {error}") from error
         hello = replies.checked(replies.read_hello, reply)
@@ -371,11 +370,11 @@ class SshTransport:
             raise UnreachableNodeError(f"the node uses protocol {hello.protocol}")
         return hello
 
-    async def _start_serve(self) -> "_ServeChannel":
+    async def _start_serve(self) -> ServeChannel:
         connection = self._open_connection()
         try:
             async with self._channels, asyncio.timeout(self._patience.connect):
-                line = _ServeChannel(self._patience.request)
+                line = ServeChannel(self._patience.request)
                 await connection.create_session(
                     lambda: line, serve_command(self._bundle.sha256), encoding=None
                 )
@@ -416,60 +415,3 @@ def _text(output: bytes | str | None) -> str:
     """Return the end of a command's stderr."""
     raw = output.encode() if isinstance(output, str) else output or b""
     return raw[-KEPT_ERROR_BYTES:].decode("utf-8", "replace")
-
-
-class _NotInstalledError(TransportError):
-    """``serve`` ended before its greeting: the bundle is missing or damaged."""
-
-
-class _ServeChannel(asyncssh.SSHClientSession[bytes]):
-    """The channel of ``serve``."""
-
-    def __init__(self, request_seconds: float) -> None:
-        self._channel: asyncssh.SSHClientChannel[bytes] | None = None
-        self._errors = b""
-        self._unsent: list[bytes] = []
-        self.exit_status: int | None = None
-        self.session = ServeSession(self._write, request_seconds=request_seconds)
-
-    def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
-        self._channel = chan
-
-    def data_received(self, data: bytes, datatype: int | None) -> None:
-        if datatype is None:
-            self.session.feed(data)
-        else:
-            self._errors = (self._errors + data)[-KEPT_ERROR_BYTES:]
-        if self.session.ended is not None and self._channel is not None:
-            self._channel.abort()
-
-    def exit_status_received(self, status: int) -> None:
-        self.exit_status = status
-
-    def pause_writing(self) -> None:
-        self.session.hold()
-
-    def resume_writing(self) -> None:
-        self.session.go_on()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        said = self._errors.decode("utf-8", "replace").strip().splitlines()
-        why = said[-1] if said else str(exc or "the node closed the session")
-        self.session.end(UnreachableNodeError(f"the session ended: {why[:500]}"))
-
-    def _write(self, data: bytes) -> None:
-        if self._channel is None:
-            raise BrokenPipeError("the channel is closed")
-        # All requests of one pass of the loop leave in one packet.
-        if not self._unsent:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._unsent.append(data)
-
-    def _flush(self) -> None:
-        data, self._unsent = b"".join(self._unsent), []
-        if self._channel is None:
-            return
-        try:
-            self._channel.write(data)
-        except OSError as error:
-            self.session.end(UnreachableNodeError(f"the connection broke: {error}"))

@@ -9,7 +9,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from portal.settings.environment import SettingsError, storage_config
+from portal.settings.environment_values import SettingsError, storage_config
 from scheduling.storage.base import FileStorage
 from scheduling.storage.config import StorageConfig
 from scheduling.storage.moving import CopyDamagedError, MoveProgress, StorageMove

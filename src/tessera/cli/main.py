@@ -16,7 +16,7 @@ from tessera.cli import (
     job_list,
     jobs,
     join,
-    nodes,
+    node_settings,
     people,
     session,
     sharing,
@@ -92,7 +92,7 @@ app.command()(job_details.grids)
 app.command()(job_details.compare)
 importing.register(app)
 app.command()(job_details.logs)
-nodes.register(app)
+node_settings.register(app)
 vcs.register(app)
 storages.register(app)
 device_types.register(app)

@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 import typer
@@ -27,14 +26,8 @@ _INSTALL = (
 
 NodeName = Annotated[str, typer.Argument(help="Name or number of the node.")]
 DeviceNumber = Annotated[int, typer.Argument(help="Number of the device on the node.")]
-ACCOUNT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 Reason = Annotated[str, typer.Option("--reason", help="Reason, shown to users of the node.")]
-
-
-def register(parent: typer.Typer) -> None:
-    """Add the commands of this module."""
-    parent.add_typer(app, name="node")
 
 
 @app.command("add")
@@ -260,107 +253,7 @@ def dedicate(
     as_json: AsJson = False,
 ) -> None:
     """Dedicate a node to tenants; without tenants, open it to all tenants."""
-    _change(context, node, {"dedicated_to": tenants or []}, as_json=as_json)
-
-
-@app.command("visible-paths")
-def visible_paths(
-    context: typer.Context,
-    node: NodeName,
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="PATH[:rw|:checkpoints][@TENANT,...]", help="Paths; if omitted, none."
-        ),
-    ] = None,
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """Set the paths of a node that jobs see besides their own directories.
-
-    Jobs may write to PATH:rw. They do not see PATH:checkpoints, but may name it as checkpoint_dir.
-    """
-    wanted = [parse_visible_path(text) for text in paths or ()]
-    _change(context, node, {"visible_paths": wanted}, as_json=as_json)
-
-
-@app.command("job-network")
-def job_network(
-    context: typer.Context,
-    node: NodeName,
-    setting: Annotated[
-        str,
-        typer.Argument(
-            metavar="auto|isolated|shared|default",
-            help="default: use the setting in the node's own file.",
-        ),
-    ],
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """Set how a node chooses the network of jobs of one instance without an image."""
-    wanted = "" if setting == "default" else setting
-    _change(context, node, {"job_network": wanted}, as_json=as_json)
-
-
-@app.command("data-interface")
-def data_interface(
-    context: typer.Context,
-    node: NodeName,
-    interface: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME|default",
-            help="default: the fastest interface that the nodes of a gang share.",
-        ),
-    ],
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """Set the network interface of a node for traffic between the members of a gang."""
-    wanted = "" if interface == "default" else interface
-    _change(context, node, {"data_interface": wanted}, as_json=as_json)
-
-
-@app.command("helper")
-def helper(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="File to write.")],
-    account: Annotated[
-        str, typer.Option("--account", help="Account on the node that Tessera uses.")
-    ] = "tessera",
-) -> None:
-    """Write the helper for isolation level user on nodes whose runner is not root.
-
-    Prints the steps to install it on a node.
-    """
-    from tessera.bundle import build_helper  # noqa: PLC0415 - only this command needs them
-    from tessera.node import helped  # noqa: PLC0415
-
-    if not ACCOUNT.fullmatch(account):
-        raise UsageError(f"{account!r} is not a valid account: use letters, digits, - and _")
-    built = build_helper()
-    path.write_bytes(built.data)
-    folder = str(PurePosixPath(helped.PROGRAM).parent)
-    print(f"{path}: SHA-256 {built.sha256}")
-    print("Copy the helper to the node, then run there as root:")
-    print(f"  install -d -o root -g root -m 0755 {folder}")
-    print(f"  install -o root -g root -m 0755 {path.name} {helped.PROGRAM}")
-    print("  visudo -f /etc/sudoers.d/tessera   # add this line:")
-    print(f"{account} ALL=(root) NOPASSWD: {' '.join(helped.COMMAND)}")
-    print("Then probe the node. Its page shows when an upgrade of Tessera needs a new helper.")
-
-
-def parse_visible_path(text: str) -> dict[str, Any]:
-    """Parse ``PATH[:rw|:checkpoints][@TENANT,...]`` into the fields of a visible path."""
-    place, _, names = text.partition("@")
-    path, separator, mode = place.partition(":")
-    if separator and mode not in ("ro", "rw", "checkpoints"):
-        raise UsageError(
-            f"{text!r} is not a valid path: use PATH, PATH:rw, PATH:checkpoints or PATH:rw@TENANT"
-        )
-    tenants = [name for name in names.split(",") if name]
-    kinds = {"writable": mode == "rw", "checkpoints": mode == "checkpoints"}
-    return {"path": path, **kinds, "tenants": tenants}
+    change_node(context, node, {"dedicated_to": tenants or []}, as_json=as_json)
 
 
 def parse_address(address: str) -> dict[str, Any]:
@@ -432,7 +325,10 @@ def _on_device(
     _print(node, as_json=as_json)
 
 
-def _change(context: typer.Context, name: str, changes: dict[str, Any], *, as_json: bool) -> None:
+def change_node(
+    context: typer.Context, name: str, changes: dict[str, Any], *, as_json: bool
+) -> None:
+    """Change fields of a node, and print it."""
     session: Session = context.obj
     with session.client() as client:
         node = client.update_node(id_of(client, name), changes)
@@ -468,54 +364,3 @@ def _pair(text: str) -> tuple[str, str]:
     if not separator or not name:
         raise UsageError(f"--label {text!r} is not of the form NAME=VALUE")
     return name, value
-
-
-@app.command("probe-links")
-def probe_links(
-    context: typer.Context,
-    device_type: Annotated[str, typer.Argument(metavar="TYPE", help="Device type.")],
-    virtual_cluster: Annotated[
-        str, typer.Option("--virtual-cluster", "-v", help="Virtual cluster of the probe job.")
-    ],
-    nodes: Annotated[
-        int, typer.Option("--nodes", help="2 also measures links between nodes.", min=1, max=2)
-    ] = 1,
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """Submit a job on whole nodes that measures the links between their devices."""
-    wanted = {"device_type": device_type, "virtual_cluster": virtual_cluster, "nodes": nodes}
-    session: Session = context.obj
-    with session.client() as client:
-        found = client.post("link-tables/", wanted)
-    if as_json:
-        print_json(found)
-    else:
-        out().print(f"job {found['job']} measures the links; see tessera node link-tables")
-
-
-@app.command("link-tables")
-def link_tables(context: typer.Context, *, as_json: AsJson = False) -> None:
-    """Show the measured links between devices, by type and class."""
-    session: Session = context.obj
-    with session.client() as client:
-        found = client.get("link-tables/")
-    if as_json:
-        print_json(found)
-        return
-    print_table(
-        ("TYPE", "LINK", "TRANSPORT", "LATENCY", "BANDWIDTH", "PAIRS", "MEASURED"),
-        (
-            (
-                escape(str(row["device_type"])),
-                escape(str(row["link_class"])),
-                str(row["transport"]),
-                f"{1e6 * row['latency']:,.0f} us",
-                f"{row['bandwidth'] / 1e9:,.2f} GB/s",
-                str(row["pairs"]),
-                str(row["measured_at"])[:16] + ("" if row["is_used"] else " (too old)"),
-            )
-            for row in found["results"]
-        ),
-        empty="No link tables. Measure them: tessera node probe-links TYPE -v VIRTUAL_CLUSTER",
-    )

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from portal.settings.backends import mail_settings
-from portal.settings.environment import KNOWN, PROJECT_ROOT, SettingsError, read_environment
+from portal.settings.environment import KNOWN, PROJECT_ROOT, read_environment
+from portal.settings.environment_values import SettingsError
 
 
 def test_nothing_needs_to_be_set(tmp_path: Path) -> None:
