@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.entries import entry
 from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell, Quota, VcSpec
-from scheduling.core.forecast.arrivals import RecentSubmissions, Submission
+from scheduling.core.forecast.arrivals import PastSubmission, RecentSubmissions
 from scheduling.core.forecast.durations import RunTime, RunTimes
 from scheduling.core.forecast.futures import Past
 from scheduling.core.forecast.move_candidates import MoveSettings
@@ -138,7 +138,7 @@ def case(seed: int) -> Case:
         later=later,
         recent=RecentSubmissions(
             jobs=[
-                Submission(job=job, lineage=(f"app-{apps[job.id]}",))
+                PastSubmission(job=job, lineage=(f"app-{apps[job.id]}",))
                 for job in jobs
                 if job.submitted < WARM_UP
             ],

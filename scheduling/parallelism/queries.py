@@ -205,9 +205,7 @@ def _reason(state: str, fullest: float | None, limit: float | None) -> str:
     if state == "possible":
         return ""
     if state == "too-large" and fullest is not None and limit:
-        return sentence(
-            "grid-needs-memory", needed=_gigabytes(fullest), limit=_gigabytes(limit)
-        )
+        return sentence("grid-needs-memory", needed=_gigabytes(fullest), limit=_gigabytes(limit))
     return sentence(f"parallel-grid-{state}")
 
 

@@ -20,7 +20,7 @@ MOST_ARRIVALS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
+class PastSubmission:
     """A recent job as it was submitted, without its gates, and the groups of its run time."""
 
     job: QueuedJob
@@ -35,7 +35,7 @@ class RecentSubmissions:
         ahead: seconds from the snapshot in which later jobs are submitted.
     """
 
-    jobs: Sequence[Submission] = ()
+    jobs: Sequence[PastSubmission] = ()
     seconds: float = 1.0
     ahead: float = 0.0
 

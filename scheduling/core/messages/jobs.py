@@ -43,9 +43,7 @@ JOBS: Final[Mapping[str, Template]] = {
         "New parallel plan: %(shape)s on %(devices)s x %(device_type)s, before %(old)s on "
         "%(old_devices)s x %(old_type)s. %(reason)s"
     ),
-    "grid-needs-memory": fixed(
-        "The fullest stage needs %(needed)s of %(limit)s GB of a device."
-    ),
+    "grid-needs-memory": fixed("The fullest stage needs %(needed)s of %(limit)s GB of a device."),
     "parallel-grid-too-large": fixed("A stage does not fit into the memory of a device."),
     "parallel-grid-too-slow-link": fixed(
         "Tensor groups would use a slower link than the job allows."

@@ -10,7 +10,7 @@ from django.db import transaction
 
 from scheduling.common.on_commit import request_round_on_commit
 from scheduling.common.time_limits import time_limit
-from scheduling.core.forecast.arrivals import RecentSubmissions, Submission
+from scheduling.core.forecast.arrivals import PastSubmission, RecentSubmissions
 from scheduling.core.forecast.durations import RunTimes
 from scheduling.core.forecast.futures import Past
 from scheduling.core.forecast.move_candidates import MoveSettings
@@ -64,7 +64,7 @@ def recent_submissions(*, now: datetime) -> RecentSubmissions:
     is_cut = len(rows) == MOST_SUBMISSIONS
     since = rows[-1]["submitted_at"] if is_cut else now - WINDOW
     return RecentSubmissions(
-        jobs=[_submission(row) for row in reversed(rows)],
+        jobs=[_past_submission(row) for row in reversed(rows)],
         seconds=max((now - since).total_seconds(), 1.0),
         ahead=AHEAD.total_seconds(),
     )
@@ -148,8 +148,8 @@ def order_moves(proposal: Mapping[str, Any], *, actor: Actor, now: datetime) -> 
     request_round_on_commit("moves")
 
 
-def _submission(row: Mapping[str, Any]) -> Submission:
-    return Submission(
+def _past_submission(row: Mapping[str, Any]) -> PastSubmission:
+    return PastSubmission(
         job=QueuedJob(
             id=row["id"],
             vc=row["virtual_cluster_id"],

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scheduling.core.forecast.arrivals import (
     MOST_ARRIVALS,
     LaterJobs,
+    PastSubmission,
     RecentSubmissions,
-    Submission,
     draw_later_jobs,
     drawn_futures,
 )
@@ -22,7 +22,7 @@ TIMES = RunTimes([RunTime(lineage=("a",), seconds=600.0)] * 30)
 def recent(number: int, *, ahead: float = 2 * HOUR) -> RecentSubmissions:
     return RecentSubmissions(
         jobs=[
-            Submission(job=queued_job(1 + place, 1 + place % 3), lineage=("a",))
+            PastSubmission(job=queued_job(1 + place, 1 + place % 3), lineage=("a",))
             for place in range(number)
         ],
         seconds=HOUR,

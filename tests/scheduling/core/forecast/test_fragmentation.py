@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduling.core.forecast.arrivals import RecentSubmissions, Submission
+from scheduling.core.forecast.arrivals import PastSubmission, RecentSubmissions
 from scheduling.core.forecast.durations import RunTimes
 from scheduling.core.forecast.fragmentation import FragmentationForecast, forecast_fragmentation
 from scheduling.core.forecast.futures import Past
@@ -45,7 +45,7 @@ def test_stranded_devices_follow_the_simulated_jobs() -> None:
 def test_later_submissions_use_idle_devices() -> None:
     """About 20 jobs of one device an hour, each of which runs for hours."""
     recent = RecentSubmissions(
-        jobs=[Submission(job=queued_job(50, 1, borrow=True), lineage=())] * 20,
+        jobs=[PastSubmission(job=queued_job(50, 1, borrow=True), lineage=())] * 20,
         seconds=3600.0,
         ahead=3600.0,
     )
