@@ -113,7 +113,7 @@ class FragmentationViewSet(ApiViewSet):
 
     @action(detail=False)
     def moves(self, request: Request) -> Response:
-        """List moves of jobs that make room for larger ones; for cluster admins."""
+        """List moves of jobs that free devices for larger ones; for cluster admins."""
         return Response([_moves_out(one) for one in moves_view(self.viewer)])
 
     @action(detail=True, methods=["post"], url_path="carry-out")

@@ -239,7 +239,8 @@ def _regret_families(viewer: Viewer, view: ClusterView, now: datetime) -> Iterat
     yield Family(
         "tessera_policy_regret_seconds",
         "gauge",
-        "Mean completion under the policy in force above that under the best policy, in replays.",
+        "Mean completion time under the policy in force minus that under the best policy, in "
+        "replays.",
         tuple(
             ExpositionSample(
                 regret.seconds, {**_labels(use), "policy": regret.policy, "best": regret.best}

@@ -103,7 +103,10 @@ PHRASES: Final = (
     _("succeeded"),
     _("Runs the job with the fewest remaining device-seconds first."),
     _("Runs the job with the shortest remaining time first."),
-    _("Starts guaranteed jobs within their quota, then opportunistic jobs on what is left."),
+    _(
+        "Starts guaranteed jobs within their quota, then opportunistic jobs on the remaining "
+        "devices."
+    ),
     _("Serves the queue that uses the smallest fraction of its guarantee first."),
     _("Serves the tenant with the lowest past and current usage relative to its weight first."),
     _("Serves the tenant with the smallest dominant share first."),

@@ -53,8 +53,8 @@ class TesseraSettings:
         round_seconds: seconds between two scheduling rounds when nothing happens.
         images: ``required`` or ``ignore``: policy for jobs with an image on nodes without
             a container engine.
-        defragmentation: ``off``, ``propose`` or ``carry-out``: what happens with moves of jobs
-            that make room for larger ones.
+        defragmentation: ``off``, ``propose`` or ``carry-out``: whether moves of jobs
+            that free devices for larger ones are proposed or executed.
         host_network: ``gangs`` or ``never``: whether a gang of several instances may use the
             network of its nodes.
         local_images: prefixes of images that are local to nodes, without a registry.

@@ -37,7 +37,7 @@ MOST_LISTED: Final = 20
 MOST_SHOWN: Final = 50
 _ADVICE: Final = WhatIfKind.ADVICE
 _SERIES: Final = (
-    ("mean", gettext_lazy("Mean completion"), "c1"),
+    ("mean", gettext_lazy("Mean completion time"), "c1"),
     ("p99", gettext_lazy("p99 completion"), "c2"),
     ("unfairness", gettext_lazy("Worst unfairness"), "c3"),
 )
@@ -213,9 +213,9 @@ def _figure_words(result: Mapping[str, Any]) -> str:
     regret = result["regret"]
     if regret is None:
         return gettext("No job has completed in the replay.")
-    return gettext("Lowest mean completion: %(policy)s. Lower is better for all four figures.") % {
-        "policy": regret["best"]
-    }
+    return gettext(
+        "Lowest mean completion time: %(policy)s. Lower is better for all four figures."
+    ) % {"policy": regret["best"]}
 
 
 def _stats(result: Mapping[str, Any]) -> tuple[Stat, ...]:

@@ -125,8 +125,8 @@ _SENTENCES: Final = {
         " uploads are refused. Check TESSERA_STORAGE_ACCESS_KEY and TESSERA_STORAGE_SECRET_KEY."
     ),
     ("storage", "no-credentials"): _(
-        "There are no credentials for the object store. Logs stay on the nodes, and uploads are"
-        " refused. Set TESSERA_STORAGE_ACCESS_KEY and TESSERA_STORAGE_SECRET_KEY."
+        "The portal has no credentials for the object store. Logs stay on the nodes, and uploads"
+        " are refused. Set TESSERA_STORAGE_ACCESS_KEY and TESSERA_STORAGE_SECRET_KEY."
     ),
     ("storage", "no-bucket"): _(
         "The bucket of TESSERA_STORAGE does not exist. Logs stay on the nodes, and uploads are"

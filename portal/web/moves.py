@@ -83,7 +83,7 @@ def carry_out(asked: PageRequest, job_id: int) -> HttpResponse:
     number = int(sent) if sent.isascii() and sent.isdigit() and len(sent) < 16 else 0
     try:
         carry_out_moves(viewer=asked.viewer, job_id=job_id, round_number=number, now=asked.now)
-        messages.success(asked.http, _("The jobs were asked to leave their devices."))
+        messages.success(asked.http, _("The jobs got a notice to release their devices."))
     except DomainError as error:
         messages.error(asked.http, error_text(error))
     return redirect("fragmentation")

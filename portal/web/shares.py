@@ -22,7 +22,7 @@ LIMITS: Final = {
     ),
     Limit.QUOTA: gettext_lazy("Quota: a limit of the owner or of the virtual cluster"),
     Limit.ORDER: gettext_lazy("Order: other jobs come first by the policy"),
-    Limit.NODES: gettext_lazy("Nodes: the jobs cannot run on the nodes that have room"),
+    Limit.NODES: gettext_lazy("Nodes: the jobs cannot run on the nodes with enough free devices"),
     Limit.GATE: gettext_lazy("Not ready: on hold, with a dependency or an earliest start"),
 }
 CHECKS: Final = {

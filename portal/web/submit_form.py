@@ -142,7 +142,7 @@ _PROCESSES = (
 )
 _IPC = (
     ("", gettext_lazy("private")),
-    (Ipc.HOST.value, gettext_lazy("host: that of the node")),
+    (Ipc.HOST.value, gettext_lazy("host: the namespace of the node")),
 )
 _MORE_OF_ROLE = (
     "processes",

@@ -88,7 +88,7 @@ class WaitingPicture:
             return _(
                 "%(node)s has %(devices)s free together; another limit holds the job (see above)."
             ) % {"node": best.name, "devices": words.plural(self.wanted, "device", "devices")}
-        return _("%(node)s is nearest: %(missing)s of %(devices)s are not free.") % {
+        return _("Best fit: %(node)s, where %(missing)s of %(devices)s are not free.") % {
             "node": best.name,
             "missing": words.count(best.missing),
             "devices": words.plural(self.wanted, "device", "devices"),

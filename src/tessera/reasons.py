@@ -143,7 +143,7 @@ class ReasonCode(StrEnum):
         "Resources",
         "",
         "never; correct it",
-        "More CPUs or memory than the share of its devices.",
+        "It needs more CPUs or memory than its devices include.",
         is_final=True,
     )
     NO_NODE_WITH_DOCKER = _Row(
@@ -159,7 +159,8 @@ class ReasonCode(StrEnum):
         "ReqNodeNotAvail",
         "",
         "later; or ask an admin",
-        "Its container requests InfiniBand devices, and no node with room has them.",
+        "Its container requests InfiniBand devices, and no node with enough free devices has "
+        "them.",
     )
     GPU_REQUIREMENT = _Row(
         "gpu-requirement-unmet",
@@ -167,7 +168,7 @@ class ReasonCode(StrEnum):
         "",
         "later; or ask an admin",
         "It requires another GPU driver, another version of CUDA or more memory per device than "
-        "the nodes with room have.",
+        "the nodes with enough free devices have.",
     )
     NODE_NOT_ISOLATED = _Row(
         "node-not-isolated",
@@ -182,8 +183,8 @@ class ReasonCode(StrEnum):
         "ReqNodeNotAvail",
         "",
         "later",
-        "The nodes with room are dedicated to other tenants, or it needs a node of its tenant "
-        "alone.",
+        "The nodes with enough free devices are dedicated to other tenants, or it needs a node "
+        "of its tenant alone.",
     )
     STORAGE_NOT_ON_NODES = _Row(
         "storage-not-on-nodes",
@@ -369,15 +370,19 @@ REASONS: Final[Mapping[str, Template]] = {
         "each device."
     ),
     "no-gpu-facts": fixed("It has requirements on GPUs (%(name)s), and no node reports a value."),
-    "no-rdma": fixed("Its container requests InfiniBand devices, and no node with room has them."),
-    "no-nvlink": fixed("No node with room has an NVLink domain of devices of its types."),
+    "no-rdma": fixed(
+        "Its container requests InfiniBand devices, and no node with enough free devices has them."
+    ),
+    "no-nvlink": fixed(
+        "No node with enough free devices has an NVLink domain of the requested device types."
+    ),
     "needs-own-node": fixed(
         "Its container uses the IPC namespace of the node, which needs a node that is dedicated "
         "to its tenant alone."
     ),
     "cpu-or-memory": fixed(
-        "A device comes with at most %(cpus)g CPUs and %(gigabytes).0f GB; an instance of this "
-        "job needs more than the share of its devices."
+        "Each device includes at most %(cpus)g CPUs and %(gigabytes).0f GB of memory; an "
+        "instance of this job needs more than its devices include."
     ),
     "below-isolation": counted(
         "Jobs of %(name)s run only on nodes of isolation level %(level)s or better, and %(n)s "
@@ -386,16 +391,17 @@ REASONS: Final[Mapping[str, Template]] = {
         "nodes have a lower level.",
     ),
     "nodes-dedicated": counted(
-        "%(n)s node is dedicated to other tenants, and no other node has room.",
-        "%(n)s nodes are dedicated to other tenants, and no other node has room.",
+        "%(n)s node is dedicated to other tenants, and no other node has enough free devices.",
+        "%(n)s nodes are dedicated to other tenants, and no other node has enough free devices.",
     ),
     "storage-not-allowed": fixed(
         "Storage %(name)s does not exist any more, or jobs of %(vc)s may not use it any more."
     ),
     "storages-missing": counted(
         "%(n)s node does not have all storages of the job (%(names)s), and no other node has "
-        "room.",
-        "%(n)s nodes do not have all storages of the job (%(names)s), and no other node has room.",
+        "enough free devices.",
+        "%(n)s nodes do not have all storages of the job (%(names)s), and no other node "
+        "has enough free devices.",
     ),
     "node-of-other-tenant": fixed(
         "The job cannot share a node without isolation: node %(node)s belongs to another tenant."

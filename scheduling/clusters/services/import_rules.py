@@ -113,7 +113,7 @@ def _meaning_faults(row: ImportRule, named: Mapping[str, str]) -> list[FieldErro
     """Return the faults in the values of a rule by field."""
     there = {
         "virtual_cluster": (row.virtual_cluster, sentence("name-cluster")),
-        "tenant": (row.tenant, "Give a tenant."),
+        "tenant": (row.tenant, "Use an existing tenant."),
         "priority": (row.priority_class, sentence("name-class")),
     }
     found = [

@@ -61,7 +61,7 @@ TABLE: Final = Messages(
         "slurm-exclude": fixed("Jobs cannot exclude nodes; a retry avoids a node that failed."),
         "slurm-nodefile": fixed("Jobs cannot choose nodes."),
         "slurm-licenses": fixed("Licences are not counted."),
-        "slurm-container-name": fixed("A container exists as long as its job."),
+        "slurm-container-name": fixed("A container exists only while its job runs."),
         "slurm-container-save": fixed("Containers are not saved."),
         "slurm-container-home": fixed("Home directories are not mounted into containers."),
         "slurm-container-writable": fixed("Containers are writable."),

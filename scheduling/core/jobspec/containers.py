@@ -151,8 +151,8 @@ CONTAINER_FIELDS: Final = (
         name="ipc",
         type="private or host",
         default="private",
-        help="IPC namespace. host: that of the node, only on nodes that are dedicated to the "
-        "tenant alone.",
+        help="IPC namespace. host: the namespace of the node, only on nodes that are dedicated to "
+        "the tenant alone.",
         read=lambda value, _place: Ipc(choice(value, [one.value for one in Ipc])),
         schema={"enum": [one.value for one in Ipc]},
     ),

@@ -379,7 +379,7 @@ JOB_FIELDS: Final = (
     Field(
         name="checkpoint_dir",
         type="path, or name of a storage",
-        default="that of the virtual cluster, else on the node",
+        default="as in the virtual cluster, else on the node",
         help="Storage for checkpoints, or directory that all nodes share and that an admin has "
         "declared for checkpoints. Each job has its own directory in it. On the node, the portal "
         "copies checkpoints to the next node.",
@@ -399,7 +399,7 @@ JOB_FIELDS: Final = (
     Field(
         name="sharing",
         type="object",
-        default="that of the virtual cluster",
+        default="as in the virtual cluster",
         help="Guests on the devices of this job, or whether it may itself be a guest (see Device "
         "sharing).",
         read=read_sharing,

@@ -18,7 +18,7 @@ OF_GUESTS: Final = ("allowed", "memory", "wants")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
-    """What a job allows on its devices (guaranteed), or accepts as a guest (opportunistic).
+    """Guests that a guaranteed job allows, or conditions that an opportunistic guest accepts.
 
     Attributes:
         guests: guests that it allows; None for the default of its virtual cluster.
@@ -137,7 +137,7 @@ SHARING_FIELDS: Final = (
     Field(
         name="guests",
         type="none, same-tenant or any",
-        default="that of the virtual cluster",
+        default="as in the virtual cluster",
         help="Opportunistic jobs that may run on the devices of this guaranteed job while it "
         "does not use them: none, those of its tenant, or those of any tenant.",
         read=lambda value, _place: Consent(choice(value, [kind.value for kind in Consent])),

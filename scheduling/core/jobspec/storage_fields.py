@@ -97,7 +97,7 @@ def _item_schema() -> dict[str, Any]:
 STORAGE_FIELD: Final = Field(
     name="storage",
     type="list of storages",
-    default="those of the virtual cluster",
+    default="as in the virtual cluster",
     help="Storages that the job mounts. Each has a name, and optionally mount (a directory in the "
     "job) and read_only. An empty list means none.",
     read=read_storage,

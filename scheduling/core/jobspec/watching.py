@@ -315,7 +315,7 @@ WATCH_FIELDS: Final = (
     Field(
         name="idle_policy",
         type="object, or none",
-        default="that of the virtual cluster",
+        default="as in the virtual cluster",
         help="Warning and stop of the job when all its devices are idle. none: no action, for "
         "interactive work.",
         read=_idle_policy,

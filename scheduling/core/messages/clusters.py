@@ -46,9 +46,9 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     ),
     "give-mount": fixed("Give a default mount point, such as /data."),
     "default-needs-access": fixed("Give this virtual cluster or its tenant access first."),
-    "source-conflicts": fixed("The source contains that of storage %(name)s, or is inside it."),
+    "source-conflicts": fixed("The source overlaps the source of storage %(name)s."),
     "use-source-apart": fixed(
-        "Use a directory apart from it: a job could replace the inner directory by a link."
+        "Use a separate directory: a job could replace the inner directory by a link."
     ),
     "second-checkpoint-store": fixed(
         "Storage %(name)s is already the default for checkpoints of one of these virtual clusters."
@@ -61,8 +61,8 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "use-foreign-name": fixed("Use 1 to 100 letters, digits and . _ / @ -."),
     "not-foreign-name": fixed("This is not a valid name of a partition, account or fleet."),
     "rule-without-meaning": fixed("The rule does not map the name to anything."),
-    "name-cluster": fixed("Give a virtual cluster."),
-    "name-class": fixed("Give a priority class."),
+    "name-cluster": fixed("Use an existing virtual cluster."),
+    "name-class": fixed("Use an existing priority class."),
     "import-rule-exists": fixed("A rule for %(kind)s %(name)s already exists."),
     "none-of-this-name": fixed("Name not found."),
     "delete-that-first": fixed("Delete that rule first."),
@@ -159,7 +159,7 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "archived": fixed("%(name)s is archived."),
     "no-such-tenant-archived": fixed("Tenant not found, or archived."),
     "create-under-another-name": fixed("Create a virtual cluster with another name."),
-    "give-or-create-tenant": fixed("Give the name of a tenant, or create one first."),
+    "give-or-create-tenant": fixed("Use the name of an existing tenant, or create one first."),
     "stop-or-let-end": fixed("Stop them first, or wait until they end."),
     "idle-warning": fixed(
         "Its devices were busy for less than %(below)s %% of the time for %(minutes)s minutes."

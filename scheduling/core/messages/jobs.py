@@ -62,7 +62,9 @@ JOBS: Final[Mapping[str, Template]] = {
     "links-stored": fixed("Links of %(classes)s classes measured."),
     "probe-nodes-out-of-range": fixed("A probe needs 1 to %(most)s nodes."),
     "probe-nodes-remedy": fixed("Use 1 to %(most)s."),
-    "probe-needs-two-devices": fixed("No node has this device type, or there is only 1 device."),
+    "probe-needs-two-devices": fixed(
+        "No node has this device type, or the cluster has only 1 such device."
+    ),
     "probe-type-remedy": fixed("Use a device type of the cluster with at least 2 devices."),
     "probe-is-live": fixed("Job %(job)s already measures the links of this device type."),
     "seconds": fixed("%(seconds)s s"),
@@ -228,7 +230,7 @@ CHANGES: Final[Mapping[str, Template]] = {
     "opportunistic-shape": fixed("opportunistic, %(shape)s"),
     "with-any-type": fixed("with %(shape)s of any type"),
     "with-any-type-and-share": fixed(
-        "with %(shape)s of any type, with the processors and memory that come with them,"
+        "with %(shape)s of any type and the CPUs and memory that they include,"
     ),
     "how-in-cluster": fixed("%(how)s in virtual cluster %(name)s"),
     "policy-reprocesses": fixed("Its policy runs it with %(value)s instead of %(now)s"),

@@ -123,7 +123,7 @@ LOOKUPS: Final[Mapping[str, Template]] = {
     "no-healthy-device-because": fixed("no healthy device: %(noticed)s"),
     "log-temporarily-unreadable": fixed("The log is temporarily not readable"),
     "file-storage-not-responding": fixed("The object store does not respond."),
-    "log-remains-on-node": fixed("Nothing is lost: the node keeps new output. Try again in 5 s."),
+    "log-remains-on-node": fixed("No output is lost: the node stores it. Try again in 5 s."),
     "log-part-not-in-storage": fixed("The storage has %(held)s of %(end)s bytes of the log."),
     "repeat-storage-migration": fixed(
         "If the storage was changed, an admin runs manage.py migrate_storage again."

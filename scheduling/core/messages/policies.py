@@ -21,7 +21,7 @@ PARAMETERS: Final[Mapping[str, Template]] = {
     "param-payback": fixed("payback time of a change, in seconds"),
     "param-most-held": fixed("maximum devices of one user or tenant"),
     "summary-patient": fixed("reserves devices for jobs that waited too long"),
-    "summary-urgent": fixed("jobs that may miss their deadline come first"),
+    "summary-urgent": fixed("jobs that may miss their deadline are served first"),
     "param-patience": fixed("seconds that a job waits before devices are reserved for it"),
     "param-reserved-seconds": fixed("seconds for which devices are reserved for a job at a time"),
     "param-time-weight": fixed("weight of the estimated remaining time"),
@@ -38,7 +38,9 @@ PARAMETERS: Final[Mapping[str, Template]] = {
     "param-slice": fixed("length of a time slice in seconds"),
     "param-packing": fixed("small jobs share devices while devices are scarce"),
     "param-move-gain": fixed("minimum speed-up for moving a job"),
-    "param-turns": fixed("jobs stand still by a checkpoint, or suspended on their device"),
+    "param-turns": fixed(
+        "how jobs pause between turns: saved in a checkpoint, or suspended on their device"
+    ),
     "param-idle-seconds": fixed("idle seconds before a job grows"),
     "param-objective": fixed("objective of the fractions"),
     "param-throughput": fixed("use the throughput of each type"),
@@ -102,7 +104,7 @@ PARAMETERS: Final[Mapping[str, Template]] = {
     "param-history": fixed("expect the needs of past jobs of the application"),
     "param-assignment-gap": fixed("relative gap of the assignment"),
     "summary-crius": fixed("large models by their grids: halves, doubles and moves jobs"),
-    "param-depth": fixed("maximum changes of other jobs that make room for a waiting job"),
+    "param-depth": fixed("maximum changes of other jobs that free devices for a waiting job"),
     "param-upgrades": fixed("maximum changes of running jobs to more devices or faster types"),
     "param-halve": fixed("jobs may be halved and doubled"),
     "param-exchange": fixed("jobs may move to another device type"),
@@ -140,7 +142,7 @@ POLICIES: Final[Mapping[str, Template]] = {
     "other-slice": fixed("It runs in another time slice."),
     "no-type-has-enough": fixed("No device type has enough free devices for its minimum size."),
     "no-room-by-changes": fixed(
-        "Too few devices are free, and changes of other jobs do not make enough room."
+        "Too few devices are free, and changes of other jobs do not free enough devices."
     ),
     "share-not-behind": fixed(
         "It starts when its received share of time falls behind its target share."
@@ -149,8 +151,8 @@ POLICIES: Final[Mapping[str, Template]] = {
         "The policy gives the devices to jobs that are nearer to their end or have waited longer."
     ),
     "other-queues-first": fixed(
-        "Queues that use less of their guarantee go first, or the job exceeds what its "
-        "queue can get."
+        "The policy serves queues that use less of their guarantee first, or the job exceeds "
+        "the limit of its queue."
     ),
     "user-limit-of-queue": fixed("Its owner is at the per-user limit of the queue."),
     "queue-gives-back": fixed(

@@ -21,7 +21,7 @@ SUBMITS: Final[Mapping[str, Template]] = {
     ),
     "reload-and-change": fixed("Reload the job, and repeat the change."),
     "clone-to-change-more": fixed("Clone the job to change other fields."),
-    "body-over-size": fixed("It has %(size)s bytes or more; the limit is %(most)s."),
+    "body-over-size": fixed("The request has %(size)s bytes or more; the limit is %(most)s."),
     "leave-data-out": fixed("Leave data and environments out; fetch them in the job."),
     "make-room-for-archives": fixed(
         "Archives are deleted TESSERA_KEEP_ARCHIVES_DAYS days after their last job has ended. "
@@ -29,7 +29,7 @@ SUBMITS: Final[Mapping[str, Template]] = {
         "admin for a higher limit."
     ),
     "archive-over-limits": fixed(
-        "It has more than %(files)s members or unpacks to more than %(size)s GiB."
+        "The archive has more than %(files)s members or unpacks to more than %(size)s GiB."
     ),
     "archive-has-special-file": fixed("%(name)s is not a file, directory or link."),
     "give-file-name": fixed("Use 1 to %(most)s printable characters without a slash."),
@@ -38,15 +38,15 @@ SUBMITS: Final[Mapping[str, Template]] = {
     "archives-over-limit": fixed(
         "The tenant's archives use %(kept)s bytes; with this one they would exceed %(most)s."
     ),
-    "archive-empty": fixed("It is empty."),
+    "archive-empty": fixed("The archive is empty."),
     "archive-escapes": fixed("%(name)s is outside the directory."),
     "send-archive": fixed(
         "Send a tar.gz or zip archive of files, directories and links inside it."
     ),
-    "not-archive": fixed("It is not a tar.gz or zip archive, or it is damaged."),
+    "not-archive": fixed("The file is not a tar.gz or zip archive, or it is damaged."),
     "link-escapes": fixed("%(name)s is a link to a path outside the archive."),
     "not-file-name": fixed("This is not a valid file name."),
-    "archive-over-size": fixed("It is larger than %(size)s MiB."),
+    "archive-over-size": fixed("The archive is larger than %(size)s MiB."),
     "link-too-long": fixed("A link is too long."),
     "no-such-pinned-cell": fixed("This is not a pinned cell of virtual cluster %(name)s."),
     "gang-needs-node-network": fixed(

@@ -37,7 +37,7 @@ def test_the_node_nearest_to_complete_is_first_with_its_blockers(
 
     text = words_of(read(client, f"/jobs/{stage.waiting.pk}/waiting/"))
 
-    assert "node-1 is nearest: 2 of 8 devices are not free." in text
+    assert "Best fit: node-1, where 2 of 8 devices are not free." in text
     assert f"train-a {stage.running.pk}" in text
     assert "Frees 2 of the 2 devices that are missing here." in text
     assert "(time limit)" in text
@@ -66,7 +66,7 @@ def test_nodes_that_take_no_new_work_are_left_out(client: Client, stage: Stage) 
 
     text = words_of(read(client, f"/jobs/{stage.waiting.pk}/waiting/"))
 
-    assert "node-2 is nearest: 4 of 8 devices are not free." in text
+    assert "Best fit: node-2, where 4 of 8 devices are not free." in text
     Node.objects.update(state="down", contact="down")
     text = words_of(read(client, f"/jobs/{stage.waiting.pk}/waiting/"))
     assert "No node of a fitting type has 8 devices." in text

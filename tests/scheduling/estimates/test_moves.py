@@ -166,7 +166,7 @@ def test_admins_see_the_moves_and_members_do_not(client: Client, stage: Stage) -
     stored = store_proposal()
     (moved,) = stored.moves[0]["moves"]
     sign_in(client, "alice")
-    assert "Moves that make room" not in words_of(read(client, "/fragmentation/"))
+    assert "Moves that free devices" not in words_of(read(client, "/fragmentation/"))
     assert client.get(ADDRESS).status_code == 403
     carried = f"/api/v1/fragmentation/{stored.moves[0]['job_id']}/carry-out/"
     body = {"round_number": stored.round_number}

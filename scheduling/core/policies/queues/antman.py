@@ -1,4 +1,4 @@
-"""AntMan: guaranteed jobs within quotas, then opportunistic jobs on what is left (OSDI '20).
+"""AntMan: guaranteed jobs within quotas, then opportunistic jobs on the rest (OSDI '20).
 
 Each tenant has a queue. Guaranteed jobs start in the order of their queue, while their quota has
 devices. Opportunistic jobs never count against a quota. They take idle devices, and as guests the
@@ -22,7 +22,7 @@ _WAITS: Final = sentence(message("share-is-used"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AntMan:
-    """Starts guaranteed jobs within their quota, then opportunistic jobs on what is left.
+    """Starts guaranteed jobs within their quota, then opportunistic jobs on the remaining devices.
 
     Attributes:
         strict: whether a guaranteed job that does not fit blocks later jobs of its queue.
