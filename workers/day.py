@@ -68,7 +68,7 @@ def cluster_day(viewer: Viewer, *, now: datetime) -> tuple[DayPoint, ...]:
 
 
 def efficiency_now(viewer: Viewer, *, now: datetime) -> float | None:
-    """Return the useful share of samples in the last minutes, of visible jobs that report."""
+    """Return the fraction of useful samples of visible jobs in the last 10 minutes."""
     return _weighted(_samples(viewer).filter(at__gte=now - RECENT).aggregate(**_SUMS))
 
 

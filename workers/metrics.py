@@ -71,7 +71,7 @@ class MetricCurve:
     is_superseded: npt.NDArray[np.bool_]
 
     def column(self, name: str) -> list[Any]:
-        """Return a column of the buckets; None stands for values that are not finite."""
+        """Return a column of the buckets; None replaces values that are not finite."""
         values = means(self.buckets) if name == "value" else self.buckets[name]
         if values.dtype.kind != "f":
             return list(values.tolist())

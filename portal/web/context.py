@@ -169,7 +169,7 @@ COMMANDS: Final = (
 
 
 def palette(request: HttpRequest, facts: Frame) -> dict[str, Any] | None:
-    """Return the data of the command palette; None unless somebody is signed in."""
+    """Return the data of the command palette; None if no user is signed in."""
     user = getattr(request, "user", None)
     if not getattr(user, "is_authenticated", False):
         return None

@@ -283,7 +283,7 @@ class ClusterSnapshot:
         grids: the best grid of each shape of each profiled hybrid job, by job ID; empty for a job
             without a possible plan. Stored only if any.
         given_sizes: devices at which a job in ``grids`` has a plan of its owner, by job ID.
-        hosts: devices with a holder that may have guests; empty if nobody shares.
+        hosts: devices with a holder that may have guests; empty if no device is shared.
         guests: the running guests.
         guest_needs: device memory of the waiting jobs that may be guests, by job.
         peers: the running jobs that share the device of another job of their virtual cluster.

@@ -53,12 +53,12 @@ class PrepareError(RefusedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """A piece of one of a run's streams.
+    """A part of an output stream of a run.
 
     Attributes:
         offset: start of ``data``; later than requested if the node dropped bytes.
         end: current logical size of the stream.
-        closed: nothing more will be written.
+        closed: whether the stream has ended.
     """
 
     data: bytes

@@ -36,7 +36,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Rotate, and report what was changed."""
+        """Rotate the key, and report the changed rows and files."""
         try:
             self._rotate()
             if options["drop_old"]:

@@ -6,7 +6,7 @@ from django.db import models
 class DeviceAlias(models.Model):
     """A name for a device type in documents of jobs, in lower case.
 
-    An alias may stand for several types, and a type may leave the cluster and come back.
+    An alias may name several types, and a type may be removed from the cluster and added again.
     """
 
     alias = models.CharField(max_length=60)

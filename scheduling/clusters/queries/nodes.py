@@ -122,7 +122,7 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceMark:
-    """The quarantine of a device by an admin; ``until`` is None until somebody ends it."""
+    """The quarantine of a device by an admin; ``until`` is None until an admin ends it."""
 
     device: int
     reason: str

@@ -278,7 +278,7 @@ def set_device_health(
         index: number of the device on the node.
         healthy: whether to return it to service.
         reason: reason of the quarantine.
-        hours: duration of the quarantine; None until somebody ends it.
+        hours: duration of the quarantine; None until an admin ends it.
         now: the current time.
 
     Raises:

@@ -64,7 +64,7 @@ class Proposal:
 
 
 class OutOfTimeError(Exception):
-    """The search was ended; what was found before is valid."""
+    """The search reached its time limit; earlier results are valid."""
 
 
 @dataclass(slots=True)

@@ -247,16 +247,16 @@ class PolicyJob:
 
     Attributes:
         id: breaks every tie.
-        owner: the person, by number.
+        owner: ID of its owner.
         priority: -1 for opportunistic jobs, else 0 to 1000.
         submitted: seconds since the epoch.
         demand: the requested gang.
         phase: waiting, running or leaving.
         since: when the phase began, seconds since the epoch.
-        alloc: its present allocation.
+        alloc: its current allocation.
         asked: the gang as an allocation, or None before the driver computes it from ``demand``.
         grids: the best grid of each shape of a hybrid job; empty for other jobs. Performance
-            models answer from it, so that most policies need not read it.
+            models read it, so most policies do not need it.
         beside: ID of the job whose device it shares; 0 if it holds its own devices.
         pace: measured pace on a shared device, as a fraction of its pace alone; None before.
     """

@@ -111,8 +111,8 @@ def fingerprint_of(spec: JobSpec, owner: int) -> str:
 
     It covers what decides the time of a step and is known before the job runs: source, image,
     command and environment, batch, micro-batches, schedule and maximum tensor width. It also
-    covers the owner, since jobs report profiles and plans by themselves: nobody can report wrong
-    times for the job of another person.
+    covers the owner, since jobs report profiles and plans by themselves: no user can report
+    wrong times for the job of another user.
 
     Args:
         spec: specification of the job.

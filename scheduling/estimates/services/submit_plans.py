@@ -248,7 +248,10 @@ class _Planning:
     def alternatives(
         self, reason: Reason | None, viewer: Viewer, submit_context: SubmitContext
     ) -> tuple[JobChange, ...]:
-        """Return changes with which the job is valid and starts now, searched in limited time."""
+        """Return remedies: changes with which the job is valid and starts now.
+
+        The search ends after ``ALTERNATIVES_SECONDS``.
+        """
         deadline = time.monotonic() + ALTERNATIVES_SECONDS
 
         def may(step: JobChange) -> bool:

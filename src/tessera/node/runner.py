@@ -121,7 +121,7 @@ class DeviceShare:
             self._coordinator.thaw()
 
     def close(self) -> None:
-        """End the coordination, and thaw what is left of a guest."""
+        """End the coordination, and thaw the remaining processes of a guest."""
         self.thaw()
         if self._coordinator is not None:
             self._coordinator.close()

@@ -107,7 +107,7 @@ def fill(
         share: share of an account; it must rise with its devices.
         order: sort key of an account's jobs.
         keep: whether running jobs retain their devices; otherwise all start without devices.
-        strict: whether an account whose first job does not fit gets nothing more in this round.
+        strict: whether an account whose first job does not fit gets no more devices in this round.
         limits: further bounds for jobs.
 
     Returns:

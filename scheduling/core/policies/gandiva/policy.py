@@ -39,7 +39,7 @@ class Gandiva:
         packing: small jobs may share a device while the cluster is overloaded.
         migrate: minimum speed-up for a move to a type with room.
         grow_after: seconds of idle devices before a job grows.
-        turns: how a job stands still in the slices of others: by ``checkpoint``, or suspended on
+        turns: how a job pauses in the slices of others: by ``checkpoint``, or suspended on
             its ``device``, if it may share one.
     """
 

@@ -293,7 +293,7 @@ class Coordinator:
     def _write_bound(self, guest: CoordinatedGuest, compute: float, why: str, now: float) -> None:
         """Write a bound for the guest's runner, then for its library."""
         bound = bounds.issued(guest.bound, compute, guest.memory, now)
-        # In turns the holder stands still, whatever its page says.
+        # In turns the holder is suspended, whatever its page shows.
         host = guest.host_page(self._run) if self._turns is None else None
         leave = bool(guest.has_to_leave)
         document = files.bound_document(bound, host=host, why=why, leave=leave)

@@ -86,7 +86,7 @@ def may_rise(*, stable: bool, now: float, guest_since: float, rose_at: float) ->
 
 
 def headroom(device: int) -> int:
-    """Return the bytes of a device that nobody may use: 3 %, at least 256 MiB."""
+    """Return the bytes of a device that no job may use: 3 %, at least 256 MiB."""
     return max(_LEAST_HEADROOM, 3 * device // 100)
 
 

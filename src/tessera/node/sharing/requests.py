@@ -69,7 +69,7 @@ def check_holders(root: str, spec: RunSpec) -> None:
     """Check that the holders of a guest's devices run, and coordinate them.
 
     Raises:
-        ProtocolError: ``holder-gone``, so that a late request starts no guest with another holder.
+        ProtocolError: ``holder-gone``: a late request must not start a guest with another holder.
     """
     directories = device_dirs(root, spec)
     deadline = time.monotonic() + HOLDER_SECONDS
