@@ -82,8 +82,10 @@ HEAD: Final = """\
 
 Generated from `scheduling/core/lifecycle.py` by `python -m scheduling.core.statedocs`.
 
-The names of states are public (REST, CLI, pages) and never change. One function writes states
-(`scheduling.jobs.services.lifecycle.apply_job_event`), by compare-and-set.
+The names of states are public (REST, CLI, pages) and never change. Only the module
+`scheduling.jobs.services.lifecycle` changes states, by compare-and-set: `apply_job_event` for one
+job, `try_job_events` for many by the same event, `admit_jobs` for the commit of a round. It
+refuses transitions that are not in the table.
 """
 
 
