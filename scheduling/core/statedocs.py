@@ -84,8 +84,9 @@ Generated from `scheduling/core/lifecycle.py` by `python -m scheduling.core.stat
 
 The names of states are public (REST, CLI, pages) and never change. Only the module
 `scheduling.jobs.services.lifecycle` changes states, by compare-and-set: `apply_job_event` for one
-job, `try_job_events` for many by the same event, `admit_jobs` for the commit of a round. It
-refuses transitions that are not in the table.
+job, `try_job_events` for many by the same event, `admit_jobs` for the commit of a round. The
+function `next_state` refuses transitions that are not in the table. Of two processes that change
+one job at the same time, the second one gets `StaleJobError` and changes nothing.
 """
 
 
