@@ -290,6 +290,8 @@ class ClusterSnapshot:
         peer_needs: device memory of the live jobs whose policies may pair them, by job.
         pair_paces: measured pairs by application of the holder, device type, and application of
             the other job.
+        suspect_devices: node and index of devices on which unusually many jobs failed; placements
+            avoid them between equal choices. Stored only if any.
     """
 
     now: float
@@ -316,6 +318,7 @@ class ClusterSnapshot:
     peers: tuple[HeldPeer, ...] = ()
     peer_needs: Mapping[int, GuestNeed] = field(default_factory=dict)
     pair_paces: Mapping[str, Mapping[str, Mapping[str, PairRecord]]] = field(default_factory=dict)
+    suspect_devices: frozenset[tuple[str, int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -340,6 +340,24 @@ class CellEngine(CellBooks):
         (self.bad_devices.discard if healthy else self.bad_devices.add)(key)
         self._apply_health(node)
 
+    def set_avoided(self, devices: Iterable[tuple[str, int]]) -> None:
+        """Set the devices (node and index) that searches avoid between equal choices.
+
+        Unknown devices are ignored.
+        """
+        for roster in self.rosters.values():
+            roster.ledger.avoided = {}
+        for key in devices:
+            place = self.topology.devices.get(key)
+            if place is None:
+                continue
+            chain, leaf = place
+            ledger = self.rosters[chain].ledger
+            node = ledger.topology.node_of_leaf[leaf]
+            number = list(ledger.topology.devices_of(node)).index(key[1])
+            ledger.avoided[node] = ledger.avoided.get(node, 0) | 1 << number
+        self._changed(frees=False)
+
     def _apply_health(self, node: str) -> None:
         for chain, number in self.topology.nodes.get(node, ()):
             ledger = self.rosters[chain].ledger

@@ -1,7 +1,10 @@
 """Placement of opportunistic gangs on idle devices, away from guaranteed gangs."""
 
 from collections import Counter
+from collections.abc import Iterator
 
+from scheduling.core.cells import avoiding
+from scheduling.core.cells.avoiding import Choice, best_choice
 from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.packing import pack
 from scheduling.core.cells.picking import Item, Spot
@@ -35,19 +38,24 @@ def place_opportunistic(
 
 
 def _place_idle(ledger: ChainLedger, item: Item, allowed: int | None) -> Spot | None:
-    shapes = ledger.topology.shapes
     for (_, free), bits in sorted(ledger.idle.items(), key=lambda kv: (-kv[0][0], -kv[0][1])):
         if free < item.size:
             continue
         nodes = bits if allowed is None else bits & allowed
-        while nodes:
-            node = (nodes & -nodes).bit_length() - 1
-            nodes &= nodes - 1
-            mask = shapes[node].choose(idle_mask(ledger, node), item.size, item.within)
-            if mask:
-                ledger.lend(node, mask)
-                return Spot(item, node, mask)
+        best = best_choice(ledger, _choices(ledger, item, nodes))
+        if best is not None:
+            ledger.lend(best.node, best.mask)
+            return Spot(item, best.node, best.mask)
     return None
+
+
+def _choices(ledger: ChainLedger, item: Item, nodes: int) -> Iterator[Choice]:
+    while nodes:
+        node = (nodes & -nodes).bit_length() - 1
+        nodes &= nodes - 1
+        mask = avoiding.choose(ledger, node, idle_mask(ledger, node), item.size, item.within)
+        if mask:
+            yield Choice(node, node, mask)
 
 
 def idle_mask(ledger: ChainLedger, node: int) -> int:
@@ -76,7 +84,7 @@ def _pack_idle(ledger: ChainLedger, items: list[Item], allowed: int | None) -> l
         by_capacity[capacity] &= by_capacity[capacity] - 1
         for size in sizes:
             item = waiting[size].pop()
-            mask = ledger.topology.shapes[node].choose(idle_mask(ledger, node), size, item.within)
+            mask = avoiding.choose(ledger, node, idle_mask(ledger, node), size, item.within)
             if not mask:
                 return None
             ledger.lend(node, mask)

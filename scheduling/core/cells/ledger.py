@@ -67,15 +67,19 @@ class ChainLedger:
         homes: by node, the owned cell that contains the complete node, else -1.
         idle: (opportunistic devices, idle healthy devices) -> bitmap of nodes.
         log: undo log of a search; None if no search runs.
+        avoided: by node, the mask of devices to avoid between equal choices; usually empty.
+        has_swerved: whether a search has avoided a device since it was last set to false.
     """
 
     __slots__ = (
         "_idle_held",
+        "avoided",
         "bins",
         "buddy",
         "doomed",
         "first_small",
         "guaranteed",
+        "has_swerved",
         "healthy",
         "homes",
         "idle",
@@ -103,6 +107,8 @@ class ChainLedger:
         for node, held in enumerate(self._idle_held):
             self.idle[held] = self.idle.get(held, 0) | 1 << node
         self.log: Undo | None = None
+        self.avoided: dict[int, int] = {}
+        self.has_swerved = False
 
     def copy(self) -> "ChainLedger":
         """Return an independent ledger with an equal state."""
@@ -125,6 +131,8 @@ class ChainLedger:
         other.idle = dict(self.idle)
         other._idle_held = list(self._idle_held)
         other.log = None
+        other.avoided = dict(self.avoided)
+        other.has_swerved = False
         return other
 
     # Ownership of cells

@@ -1,8 +1,10 @@
 """Choosing devices for an instance, and physical cells for unbound quota cells."""
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple, Protocol
 
+from scheduling.core.cells import avoiding
 from scheduling.core.cells.ledger import ChainLedger
 
 SCAN = 64  # maximum number of compared candidates if each has victims
@@ -57,9 +59,9 @@ def choose_devices(ledger: ChainLedger, cost: Cost, node: int, free: int, item: 
     """
     shape = ledger.topology.shapes[node]
     if not free & ledger.opportunistic[node]:
-        return shape.choose(free, item.size, item.within)
+        return avoiding.choose(ledger, node, free, item.size, item.within)
     clean = free & ~cost.occupied(node, free)
-    mask = shape.choose(clean, item.size, item.within)
+    mask = avoiding.choose(ledger, node, clean, item.size, item.within)
     if mask:
         return mask
     parts = cost.by_user(node, free & ~clean)
@@ -100,9 +102,43 @@ class CellPicker:
 
     def pick(self, level: int, item: Item) -> int:
         """Pick a cell of ``level`` in which the item fits, or -1."""
-        buddy = self.ledger.buddy
         if self.reserved is not None:
             return self._reserved(self.reserved, level, item)
+        cell = self._pick(level, item)
+        return self._spared(cell, item) if cell >= 0 and self.ledger.avoided else cell
+
+    def _spared(self, cell: int, item: Item) -> int:
+        """Return ``cell``, or an equal one with fewer devices to avoid.
+
+        A cell is equal if it is sound, costs no more, and is in an equally used free cell of the
+        same level.
+        """
+        buddy, topology = self.ledger.buddy, self.ledger.topology
+        left, price = self._avoided_in(cell), self._price(cell, item)
+        if not left or price is None or not self._is_sound(cell):
+            return cell
+        holder, level = buddy.free_holder(cell), topology.level[cell]
+        others = (
+            other
+            for equal in buddy.free_cells(topology.level[holder], buddy.opportunistic[holder])
+            for other in self._descend(equal, level)
+        )
+        for other in islice(others, SCAN):
+            number = self._avoided_in(other)
+            if number < left and self._is_sound(other):
+                cost = self._price(other, item)
+                if cost is not None and cost <= price:
+                    cell, left, self.ledger.has_swerved = other, number, True
+                    if not left:
+                        break
+        return cell
+
+    def _avoided_in(self, cell: int) -> int:
+        avoided = self.ledger.avoided
+        return sum((mask & avoided.get(node, 0)).bit_count() for node, mask in self._usable(cell))
+
+    def _pick(self, level: int, item: Item) -> int:
+        buddy = self.ledger.buddy
         sound = self.allowed is None and buddy.healthy_left == buddy.total_left
         if sound:
             cell = buddy.first(level, 0)

@@ -8,9 +8,10 @@ on the bin; opportunistic users only decide between equal bins and devices.
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 
+from scheduling.core.cells.avoiding import Choice, best_choice
 from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.packing import pack
 from scheduling.core.cells.picking import SCAN, CellPicker, Cost, Item, Spot, choose_devices
@@ -167,11 +168,30 @@ class GuaranteedSearch:
             sizes &= sizes - 1
             bits = pool.used[count]
             if easy:
-                return pool.bins[(bits & -bits).bit_length() - 1], count
+                key = pool.bins[(bits & -bits).bit_length() - 1]
+                return self._spared(key, bits, item), count
             for key in self._numbered(bits):
                 if self._holds(key, item):
-                    return key, count
+                    return self._spared(key, bits, item), count
         return -1, 0
+
+    def _spared(self, key: int, bits: int, item: Item) -> int:
+        """Return a bin, or an equal one of ``bits`` with fewer devices to avoid."""
+        if not self.ledger.avoided:
+            return key
+        others = (other for other in self._numbered(bits) if other != key)
+        best = best_choice(self.ledger, self._choices((key, *others), item))
+        return best.key if best is not None else key
+
+    def _choices(self, keys: Iterable[int], item: Item) -> Iterator[Choice]:
+        """Yield the devices for an item in each bin in which it fits."""
+        ledger = self.ledger
+        for key in keys:
+            node = ledger.node_of(key)
+            free = self.pool.masks[key] & ledger.healthy[node] & ~ledger.guaranteed[node]
+            mask = choose_devices(ledger, self.cost, node, free, item)
+            if mask:
+                yield Choice(key, node, mask, self.cost.price(node, mask))
 
     def _holds(self, key: int, item: Item) -> bool:
         ledger, node = self.ledger, self.ledger.node_of(key)
@@ -217,20 +237,16 @@ class GuaranteedSearch:
 
     def _cheapest(self, keys: Sequence[int], item: Item) -> tuple[int, tuple[float, ...]]:
         """Return the cheapest bin for the item and its price; -1 if it fits in none."""
-        best: tuple[tuple[float, ...], int] | None = None
-        ledger = self.ledger
-        for key in keys:
-            node = ledger.node_of(key)
-            free = self.pool.masks[key] & ledger.healthy[node] & ~ledger.guaranteed[node]
-            mask = choose_devices(ledger, self.cost, node, free, item)
-            if not mask:
-                continue
-            price = self.cost.price(node, mask)
-            if best is None or price < best[0]:
-                best = (price, key)
-            if not any(price):
+        best: Choice | None = None
+        for choice in self._choices(keys, item):
+            if best is None or choice.price < best.price:
+                best = choice
+            if not any(choice.price):
                 break
-        return (best[1], best[0]) if best else (-1, ())
+        if best is not None and self.ledger.avoided:
+            others = self._choices((key for key in keys if key != best.key), item)
+            best = best_choice(self.ledger, chain((best,), others))
+        return (best.key, best.price) if best else (-1, ())
 
     def _open(self, level: int, item: Item, under: tuple[float, ...] | None) -> int:
         """Bind an unbound quota cell cheaper than ``under``; return a bin for the item, or -1."""

@@ -3,7 +3,8 @@
 The books do not change, unless the caller passes ``keep``.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from scheduling.core.cells.books import CellBooks
 from scheduling.core.cells.idle import idle_mask, place_opportunistic
@@ -48,6 +49,35 @@ def _find_among(
     *,
     keep: bool,
 ) -> PlacementPlan | None:
+    ledger = books.rosters[chain].ledger
+    ledger.has_swerved = False
+    plan = _try_among(books, request, chain, items, allowed, keep=keep)
+    is_clean = plan is not None and not (plan.victims or plan.cancelled or plan.lowered)
+    if is_clean or not ledger.has_swerved:
+        return plan
+    # Avoidance must never refuse a start or cost another gang its devices.
+    with _avoiding_none(ledger):
+        return _try_among(books, request, chain, items, allowed, keep=keep)
+
+
+@contextmanager
+def _avoiding_none(ledger: ChainLedger) -> Iterator[None]:
+    avoided, ledger.avoided = ledger.avoided, {}
+    try:
+        yield
+    finally:
+        ledger.avoided = avoided
+
+
+def _try_among(
+    books: CellBooks,
+    request: GangRequest,
+    chain: str,
+    items: list[Item],
+    allowed: int | None,
+    *,
+    keep: bool,
+) -> PlacementPlan | None:
     roster, pool = books.rosters[chain], books.pool(request.vc, chain, request.pinned)
     plan = None
     with roster.ledger.trial() as trial:
@@ -74,7 +104,7 @@ def find_with_eviction(
         return None
 
     def search(allowed: int | None) -> PlacementPlan | None:
-        with roster.ledger.trial():
+        with roster.ledger.trial(), _avoiding_none(roster.ledger):
             seeking = PreemptionSearch(roster, pool, request.priority, items, allowed)
             return seeking.with_eviction()
 

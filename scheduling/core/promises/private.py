@@ -67,6 +67,7 @@ def private_snapshot(export: PromiseExport) -> ClusterSnapshot:
         vcs=tuple(vc for vc in snapshot.vcs if vc.id == export.vc),
         nodes=tuple(sound_node(node, export.tenant) for node in snapshot.nodes),
         bad_devices=frozenset(),
+        suspect_devices=frozenset(),
         queued=tuple(gated(jobs[job.id]) for job in snapshot.queued if job.id in jobs),
         holding=tuple(job for job in snapshot.holding if job.id in jobs),
         ports_left=None,

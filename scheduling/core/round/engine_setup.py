@@ -25,6 +25,8 @@ def engine_for(snapshot: ClusterSnapshot) -> CellEngine:
             engine.set_node_health(node.name, healthy=False)
     for node_name, index in sorted(snapshot.bad_devices):
         engine.set_device_health(node_name, index, healthy=False)
+    if snapshot.suspect_devices:
+        engine.set_avoided(sorted(snapshot.suspect_devices))
     names = {vc.id: vc.name for vc in snapshot.vcs}
     take_over(
         engine,

@@ -35,6 +35,7 @@ OMITTED_IF_EMPTY: Final = frozenset(
         "peers",
         "peer_needs",
         "pair_paces",
+        "suspect_devices",
     }
 )
 """Fields that are not stored if they are empty, so that older rounds have the same bytes."""
