@@ -14,7 +14,7 @@ from scheduling.core.values import RoundResult
 from scheduling.parallelism import services as parallelism
 from scheduling.rounds.services import evidence, rounds
 from scheduling.rounds.snapshot import Reading, RoundConfig
-from scheduling.runs.services import tuning
+from scheduling.runs.services import suspect_devices, tuning
 from scheduling.storage.opening import open_storage
 from scheduling.sweeps import services as sweeps
 from scheduling.what_if.services import shadows, what_if
@@ -145,6 +145,12 @@ def forecast_fragmentation() -> None:
         now=database_now(),
         defragmentation=settings.TESSERA.defragmentation,
     )
+
+
+@shared_task(name="scheduling.tasks.mark_suspect_devices")
+def mark_suspect_devices() -> None:
+    """Mark the devices on which unusually many jobs of several tenants failed."""
+    suspect_devices.mark_suspect_devices(now=database_now())
 
 
 def _feed_sweeps() -> None:

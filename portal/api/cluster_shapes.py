@@ -6,6 +6,7 @@ from typing import Annotated, Any, TypedDict
 from portal.api.bodies import Body, From
 from scheduling.clusters.queries.nodes import NodeDetail, NodeRow
 from scheduling.clusters.services.reconfiguration import Reconfigured
+from scheduling.runs.queries.device_failures import NodeFailures
 
 
 class OccupantOut(TypedDict):
@@ -223,16 +224,66 @@ class NodePageOut(TypedDict):
     can_manage: bool
 
 
+class DeviceFailuresOut(TypedDict):
+    """Distinct jobs that left a device in the last 30 days, and those that failed there.
+
+    `tenants` counts the tenants of the failed jobs. `rate` is the estimated failure rate, and
+    `probability` that the rate exceeds three times the rate of all nodes. The portal proposes to
+    quarantine a `suspect` device.
+    """
+
+    device: int
+    jobs: int
+    failed: int
+    tenants: int
+    rate: float
+    probability: float
+    suspect: bool
+
+
+class NodeFailuresOut(TypedDict):
+    """Devices of a node on which jobs failed; `all_jobs` and `all_failed` count all nodes."""
+
+    all_jobs: int
+    all_failed: int
+    devices: list[DeviceFailuresOut]
+
+
 class NodeDetailOut(NodeOut, NodePageOut):
-    """A node with its devices, cells and running jobs."""
+    """A node with its devices, cells and running jobs.
+
+    `failures` requires the right to manage nodes; it is null for other users.
+    """
+
+    failures: NodeFailuresOut | None
 
 
 node_out = Body(NodeOut, NodeRow)
 _page_out = Body(NodePageOut, NodeDetail)
 
 
-def node_detail_out(detail: NodeDetail) -> NodeDetailOut:
-    return {**node_out(detail.row), **_page_out(detail)}
+def node_detail_out(detail: NodeDetail, failures: NodeFailures | None) -> NodeDetailOut:
+    shown = None if failures is None else node_failures_out(failures)
+    return {**node_out(detail.row), **_page_out(detail), "failures": shown}
+
+
+def node_failures_out(failures: NodeFailures) -> NodeFailuresOut:
+    return {
+        "all_jobs": failures.fleet_jobs,
+        "all_failed": failures.fleet_failed,
+        "devices": [
+            {
+                "device": index,
+                "jobs": one.jobs,
+                "failed": one.failed,
+                "tenants": one.tenants,
+                "rate": round(one.rate, 4),
+                "probability": round(one.probability, 4),
+                "suspect": one.is_suspect,
+            }
+            for index, one in failures.devices.items()
+        ],
+    }
 
 
 class AffectedJobOut(TypedDict):

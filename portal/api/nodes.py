@@ -29,6 +29,7 @@ from scheduling.clusters.services.node_tenancies import reset_isolation
 from scheduling.clusters.services.node_values import node_faults, read_jump_host
 from scheduling.clusters.services.reconfiguration import reconfigure
 from scheduling.enums import NodeState
+from scheduling.runs.queries.device_failures import failures_of_node
 from tenants.clock import database_now
 from tenants.errors import ConflictError, InvalidError, StaleEditError
 from tenants.roles import Permission
@@ -315,7 +316,9 @@ class NodeViewSet(NodeSharingActions):
 
     def _node(self, node_id: int, *, status: int = 200) -> Response:
         detail = node_detail(self.viewer, node_id)
-        return versioned(node_detail_out(detail), detail.row.version, status=status)
+        failures = failures_of_node(node_id, now=database_now()) if detail.can_manage else None
+        shown = node_detail_out(detail, failures)
+        return versioned(shown, detail.row.version, status=status)
 
 
 def _address(wanted: NodeIn) -> dict[str, Any]:

@@ -204,6 +204,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": timedelta(minutes=10),
         "options": {"expires": 600},
     },
+    "suspect-devices": {
+        "task": "scheduling.tasks.mark_suspect_devices",
+        "schedule": timedelta(minutes=5),
+        "options": {"expires": 300},
+    },
     "quotas": {
         "task": "workers.tasks.look_at_quotas",
         "schedule": timedelta(minutes=1),

@@ -112,6 +112,7 @@ _KINDS: Final[Mapping[str, Callable[[], tuple[str, str, str]]]] = {
     "node-cordoned": lambda: (_("Cordoned"), "paused", _("Open node")),
     "node-draining": lambda: (_("Draining"), "paused", _("Open node")),
     "devices-unhealthy": lambda: (_("Devices unhealthy"), "failed", _("Open node")),
+    "device-suspect": lambda: (_("Device may be faulty"), "suspect", _("Open node")),
     "start-stuck": lambda: (_("Job stuck"), "clock", _("Open job")),
     "held-idle": lambda: (_("Held but idle"), "paused", _("Show jobs")),
     "guarantee-short": lambda: (
@@ -139,6 +140,14 @@ def _unhealthy(subject: int, facts: Facts) -> tuple[str, str]:
         "reason": facts["reason"] or _("unhealthy"),
     }
     return text, node_url(subject)
+
+
+def _suspect_device(subject: int, facts: Facts) -> tuple[str, str]:
+    text = _(
+        "%(node)s, device %(device)s: more jobs of several tenants fail here than elsewhere."
+        " Quarantine the device."
+    )
+    return text % {"node": facts["node"], "device": facts["device"]}, node_url(subject)
 
 
 def _stuck(subject: int, facts: Facts) -> tuple[str, str]:
@@ -182,6 +191,7 @@ def _hook(subject: int, facts: Facts) -> tuple[str, str]:
 
 _TEXTS: Final[Mapping[str, Callable[[int, Facts], tuple[str, str]]]] = {
     "devices-unhealthy": _unhealthy,
+    "device-suspect": _suspect_device,
     "start-stuck": _stuck,
     "held-idle": _idle,
     "guarantee-short": _short,

@@ -72,14 +72,19 @@ def failures_of(seen: Iterable[JobOnDevice], fleet: float) -> DeviceFailures:
         failed_by_job[one.job] = failed_by_job.get(one.job, False) or one.failed
         if one.failed:
             tenants.add(one.tenant)
-    jobs, failed = len(failed_by_job), sum(failed_by_job.values())
+    failed = sum(failed_by_job.values())
+    return judged(jobs=len(failed_by_job), failed=failed, tenants=len(tenants), fleet=fleet)
+
+
+def judged(*, jobs: int, failed: int, tenants: int, fleet: float) -> DeviceFailures:
+    """Judge one device by its numbers of distinct jobs, failed jobs, and their tenants."""
     a = fleet * PRIOR_JOBS + failed
     b = (1 - fleet) * PRIOR_JOBS + jobs - failed
     limit = min(SUSPECT_RATIO * fleet, 0.999)
     return DeviceFailures(
         jobs=jobs,
         failed=failed,
-        tenants=len(tenants),
+        tenants=tenants,
         rate=a / (a + b),
         probability=1.0 - beta_cdf(limit, a, b),
     )

@@ -224,7 +224,8 @@ class Device(models.Model):
     ``pci_address``, ``serial``, ``model`` (the reported type) and ``sharing_modes`` are facts of
     the last probe that found it. ``disabled_reason`` is set by an admin, until ``disabled_until``
     or without end, and ``fault`` by the last probe; ``set_health`` derives ``healthy`` and
-    ``health_reason`` from both. ``guests`` limits its guests like ``Node.guests``. The row of a
+    ``health_reason`` from both. ``suspect_since`` is the time since which unusually many jobs of
+    several tenants failed on it. ``guests`` limits its guests like ``Node.guests``. The row of a
     device that has left the topology remains as history (``retired_at``).
     """
 
@@ -244,6 +245,7 @@ class Device(models.Model):
     disabled_reason = models.CharField(max_length=500, blank=True, default="")
     disabled_until = models.DateTimeField(null=True)
     fault = models.CharField(max_length=500, blank=True, default="")
+    suspect_since = models.DateTimeField(null=True)
     cpus = models.FloatField(default=0)
     memory_bytes = models.BigIntegerField(default=0)
     sharing_modes = models.JSONField(default=list, blank=True)

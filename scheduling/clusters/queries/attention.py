@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from django.db.models import Count, Min, Q, Sum
 
+from scheduling.clusters.models import Device
 from scheduling.clusters.queries.cluster import ClusterView, NodeView, VcUse
 from scheduling.core.lifecycle import JobState
 from scheduling.enums import JobClass, NodeState
@@ -49,10 +50,11 @@ class ClusterProblem:
 
     Attributes:
         kind: ``node-down`` and other states of nodes, ``devices-unhealthy``, ``start-stuck``,
-            ``held-idle``, ``guarantee-short`` or ``hook-failing``.
+            ``device-suspect``, ``held-idle``, ``guarantee-short`` or ``hook-failing``.
         subject: primary key of the node, job, virtual cluster or webhook; 0 for the cluster.
         tone: urgency: ``bad``, ``warn`` or ``grey``.
         since: start of the problem; None if unknown.
+        detail: number of the device of a node, if the problem concerns only one.
         facts: names and numbers for the text.
     """
 
@@ -61,15 +63,17 @@ class ClusterProblem:
     tone: str
     since: datetime | None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    detail: int | None = None
 
     @property
     def key(self) -> str:
         """Return the key of the problem, which does not change with its numbers."""
-        return f"{self.kind}:{self.subject}"
+        key = f"{self.kind}:{self.subject}"
+        return key if self.detail is None else f"{key}:{self.detail}"
 
 
 def problems(viewer: Viewer, cluster: ClusterView, *, now: datetime) -> tuple[ClusterProblem, ...]:
-    """Return the problems of the cluster, most urgent first, in four queries.
+    """Return the problems of the cluster, most urgent first, in five queries.
 
     Only an unbound cluster admin gets any; at most ``MOST_PROBLEMS``.
     """
@@ -77,6 +81,7 @@ def problems(viewer: Viewer, cluster: ClusterView, *, now: datetime) -> tuple[Cl
         return ()
     found = [
         *_of_nodes(cluster.nodes),
+        *_suspect_devices(),
         *_stuck(viewer, now),
         *_idle(now),
         *_starved(viewer, cluster.virtual_clusters, now),
@@ -117,6 +122,24 @@ def _of_nodes(nodes: Iterable[NodeView]) -> Iterator[ClusterProblem]:
                     "reason": ill[0].health_reason,
                 },
             )
+
+
+def _suspect_devices() -> Iterator[ClusterProblem]:
+    """Yield the devices in use on which unusually many jobs failed."""
+    rows = Device.objects.filter(
+        suspect_since__isnull=False, healthy=True, retired_at=None, node__removed_at=None
+    )
+    for node_id, node, index, since in rows.order_by("suspect_since", "pk").values_list(
+        "node_id", "node__name", "index", "suspect_since"
+    )[:MOST_PROBLEMS]:
+        yield ClusterProblem(
+            kind="device-suspect",
+            subject=node_id,
+            detail=index,
+            tone=WARN,
+            since=since,
+            facts={"node": node, "device": index},
+        )
 
 
 def _stuck(viewer: Viewer, now: datetime) -> Iterator[ClusterProblem]:

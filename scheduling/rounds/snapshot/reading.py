@@ -189,12 +189,15 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         queued=queued_jobs(queued, caps, _open_dependencies(using), _turns(queued, using)),
         holding=holding,
         bad_devices=frozenset(
-            (node, index) for *_, healthy, _, _, _, node, index in devices if healthy not in YES
+            (node, index) for *_, healthy, _, _, _, node, index, _ in devices if healthy not in YES
+        ),
+        suspect_devices=frozenset(
+            (node, index) for *_, node, index, suspect in devices if suspect is not None
         ),
         images_required=config.images_required,
         known=known_of(using, curious, now),
         device_memory=device_memory(
-            using, ((node_id, index, kind) for _, node_id, *_, kind, _, index in devices)
+            using, ((node_id, index, kind) for _, node_id, *_, kind, _, index, _ in devices)
         )
         if curious
         else {},
@@ -217,7 +220,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
 
 def _largest_nodes(devices: Iterable[tuple[Any, ...]]) -> Mapping[str, int]:
     """Return the devices of the largest node of each type."""
-    counts = Counter((kind, node_id) for _, node_id, *_, kind, _, _ in devices)
+    counts = Counter((kind, node_id) for _, node_id, *_, kind, _, _, _ in devices)
     largest: dict[str, int] = {}
     for (kind, _), count in counts.items():
         largest[kind] = max(count, largest.get(kind, 0))
@@ -249,10 +252,13 @@ def _devices(using: str) -> list[tuple[Any, ...]]:
     return list(
         Device.objects.using(using)
         .filter(retired_at=None)
-        .annotate(healthy_text=Cast("healthy", TextField()))
+        .annotate(
+            healthy_text=Cast("healthy", TextField()),
+            suspect_text=Cast("suspect_since", TextField()),
+        )
         .values_list(
             "id", "node_id", "address", "healthy_text", "cpus", "memory_bytes", "device_type",
-            "node__name", "index",
+            "node__name", "index", "suspect_text",
         )
     )  # fmt: skip
 

@@ -10,13 +10,16 @@ from typing import Any
 import asyncssh
 import pytest
 from django.conf import settings
+from django.utils import timezone
 
 from portal.api.nodes import NodeIn
 from scheduling.clusters.models import Device, Node, NodeTenancy, VcQuota
+from scheduling.runs.models import Lease, Member
 from tenants.keyring import SSH_KEY_FILE, SshKey, forget_keys
 from tenants.models import AuditEntry, Tenant
 from tenants.roles import Scope
 from tests.factories.cluster import make_job
+from tests.factories.scheduling import end, start, submit
 
 URL = "/api/v1/nodes/"
 
@@ -654,3 +657,23 @@ def test_only_node_managers_quarantine_devices(api: Any) -> None:
 
     assert answer.status_code == 403
     assert not Device.objects.filter(healthy=False).exists()
+
+
+def test_node_managers_read_the_failures_by_device(api: Any) -> None:
+    job = submit("alice")
+    start(job)
+    end(job, 1)
+    lease = Lease.objects.select_related("device").get(job=job)
+    Member.objects.filter(pk=lease.member_id).update(exited_at=timezone.now())
+    url = f"{URL}{lease.device.node_id}/"
+
+    failures = api("root").get(url).json()["failures"]
+
+    assert (failures["all_jobs"], failures["all_failed"]) == (1, 1)
+    (device,) = failures["devices"]
+    assert device.items() >= {
+        "device": lease.device.index, "jobs": 1, "failed": 1, "tenants": 1, "suspect": False,
+    }.items()  # fmt: skip
+    assert 0 < device["rate"] <= 1
+    assert 0 <= device["probability"] <= 1
+    assert api("alice").get(url).json()["failures"] is None

@@ -311,6 +311,28 @@ def test_problems_are_listed_by_urgency_and_close_with_their_cause(
     assert "Node down" not in words_of(read(client, "/"))
 
 
+def test_a_suspect_device_is_proposed_for_quarantine_until_it_is_in_one(
+    client: Client, stage: Stage
+) -> None:
+    device = stage.nodes[0].devices.order_by("index")[2]
+    Device.objects.filter(pk=device.pk).update(suspect_since=timezone.now())
+    proposal = f"{stage.nodes[0].name}, device {device.index}: more jobs of several tenants fail"
+    sign_in(client, "root")
+
+    html = read(client, "/")
+
+    assert proposal in words_of(html)
+    assert "Quarantine the device." in words_of(html)
+    assert f'href="/nodes/{stage.nodes[0].pk}/"' in html
+    key = f"device-suspect:{stage.nodes[0].pk}:{device.index}"
+    client.post("/cluster/attention/snooze/", {"key": key, "for": "4h"})
+    assert proposal not in words_of(read(client, "/"))
+    assert proposal in words_of(read(client, "/cluster/?snoozed=1"))
+
+    Device.objects.filter(pk=device.pk).update(healthy=False)
+    assert proposal not in words_of(read(client, "/cluster/?snoozed=1"))
+
+
 def test_only_admins_get_problems(client: Client, stage: Stage) -> None:
     Node.objects.update(state="down")
 
