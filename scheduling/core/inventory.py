@@ -14,6 +14,8 @@ from tessera.inventory import Device, Inventory
 
 DEVICE: Final = "device"
 NODE: Final = "node"
+MOST_IRREGULAR: Final = 6
+"""Upper levels of a node among which regular ones are sought; a node may report any tree."""
 _RUNG_WORDS: Final = {1: ("socket",), 2: ("pcie", "socket")}
 _SPOKEN: Final = frozenset(
     {"pcie", "switch", "socket", "numa", "nvlink", "board", "rack", "row", "pod", "pool"}
@@ -179,9 +181,11 @@ def _regular(devices: Sequence[Device], levels: Sequence[str]) -> _Tree:
     """
     depth = max(len(levels) - 2, 0)
     full = [tuple(device.path[:depth]) for device in devices]
-    choices = [
-        chosen for size in range(depth, 0, -1) for chosen in combinations(range(depth), size)
-    ]
+    tried = min(depth, MOST_IRREGULAR)
+    choices = chain(
+        (tuple(range(depth)),) if depth > tried else (),
+        (chosen for size in range(tried, 0, -1) for chosen in combinations(range(tried), size)),
+    )
     same = len({len(path) for path in full}) == 1
     chosen, fans = next(
         (

@@ -1,5 +1,7 @@
 """From inventories to cells: regular trees keep their levels, others are flattened."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -360,3 +362,37 @@ def test_written_out_addresses_are_the_default_ones():
         return list(ClusterTopology(spec).leaves)
 
     assert leaves(with_addresses(cells, types)) == leaves(cells)
+
+
+def test_a_hostile_tree_of_many_irregular_levels_is_flattened_in_bounded_time() -> None:
+    depth = 14
+    levels = ["node", *(f"level{n}" for n in range(depth)), "device"]
+    devices = [
+        Device(index=index, type="X", path=[int(index == 511)] * depth) for index in range(512)
+    ]
+    inventory = Inventory(
+        devices=devices, levels=levels, cpus=8, memory_bytes=1 << 33, docker="", warnings=[]
+    )
+
+    began = time.process_time()
+    found = propose(node="n1", inventory=inventory, known={})
+
+    assert time.process_time() - began < 5
+    (part,) = found.parts
+    assert found.new_types[part.chain].count == 512
+
+
+def test_a_regular_tree_of_many_levels_retains_all_of_them() -> None:
+    levels = ["node", *(f"level{n}" for n in range(8)), "device"]
+    devices = [
+        Device(index=n, type="X", path=[n >> (8 - depth) for depth in range(8)])
+        for n in range(256)
+    ]
+    inventory = Inventory(
+        devices=devices, levels=levels, cpus=8, memory_bytes=1 << 33, docker="", warnings=[]
+    )
+
+    found = propose(node="n1", inventory=inventory, known={})
+
+    assert found.warnings == ()
+    assert len(found.new_types) == 8
