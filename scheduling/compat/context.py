@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from scheduling.compat.messages import phrase
 from scheduling.compat.reading import ParseReport
-from scheduling.core.device_types import types_named
+from scheduling.core.device_types import MOST_TYPES, types_named
 from scheduling.core.jobspec.errors import DocumentPlace
 
 DEFAULT_CLUSTER: Final = "default"
@@ -52,13 +52,13 @@ class Context:
     now: datetime | None = None
 
     def types_named(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the device types that names or aliases mean; unknown names are unchanged."""
+        """Return the types that names or aliases mean, at most 16; unknown names are unchanged."""
         found = (
             kind
             for name in names
             for kind in types_named(name, self.device_types, self.aliases) or (name,)
         )
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(found))[:MOST_TYPES]
 
     def knows_type(self, name: str) -> bool:
         """Return whether a name means a device type of this cluster."""

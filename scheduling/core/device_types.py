@@ -8,6 +8,8 @@ from typing import Final
 from tessera.inventory import Device
 
 MAX_TYPE: Final = 60
+MOST_TYPES: Final = 16
+"""Most device types of a role; an alias that means more of them is cut off."""
 DISPLAY_SUFFIX: Final = "-display"
 """Ends the types of display GPUs, which only jobs that name the type get."""
 _DEVICE: Final = "device"
@@ -93,7 +95,8 @@ def types_named(
     """Return the device types that a name in a job means; empty for an unknown name.
 
     Case does not matter. A type of this name comes first, then the aliases that admins set, then
-    the automatic ones, each with all types of this alias.
+    the automatic ones, each with all types of this alias. Types that the cluster no longer has
+    are omitted from an alias, unless it means no other.
 
     Args:
         name: the name in the job.
@@ -104,8 +107,10 @@ def types_named(
         return (name,)
     lower = name.lower()
     same = tuple(sorted(kind for kind in types if kind.lower() == lower))
+    given = tuple(aliases.get(lower, ()))
     return (
         same
-        or tuple(aliases.get(lower, ()))
+        or tuple(kind for kind in given if kind in types)
+        or given
         or tuple(sorted(kind for kind in types if lower in automatic_aliases(kind)))
     )

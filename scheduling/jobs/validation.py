@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from scheduling.clusters.models import VirtualCluster
 from scheduling.clusters.queries.node_isolation import visible_to
+from scheduling.core.device_types import MOST_TYPES
 from scheduling.core.jobspec import (
     Demand,
     InvalidJobSpecError,
@@ -153,8 +154,9 @@ def with_device_types(spec: JobSpec, submit_context: SubmitContext) -> JobSpec:
         found = dict.fromkeys(
             kind for given in named for kind in submit_context.types_named(given) or (given,)
         )
-        if tuple(found) != named:
-            roles[name] = replace(role, device_types=tuple(found))
+        types = tuple(found)[:MOST_TYPES]
+        if types != named:
+            roles[name] = replace(role, device_types=types)
     return replace(spec, roles={**spec.roles, **roles}) if roles else spec
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from scheduling.core.device_types import MOST_TYPES
 from scheduling.core.jobspec.containers import CONTAINER_FIELDS, read_container
 from scheduling.core.jobspec.errors import DocumentPlace, RefusalError
 from scheduling.core.jobspec.requirements import REQUIREMENT_FIELDS, read_requirements
@@ -146,7 +147,7 @@ def _device_types(value: object, place: DocumentPlace) -> tuple[str, ...]:
     found = read_list(
         [value] if isinstance(value, str) else value,
         place,
-        most=16,
+        most=MOST_TYPES,
         words="device types in order of preference",
         read=lambda item: read_matching(item, _TYPE_NAME, remedy),
     )
@@ -273,7 +274,11 @@ ROLE_FIELDS: Final = (
         default="any",
         help="Acceptable device types, in order of preference.",
         read=_device_types,
-        schema={"type": ["array", "string"], "items": {"type": "string"}, "maxItems": 16},
+        schema={
+            "type": ["array", "string"],
+            "items": {"type": "string"},
+            "maxItems": MOST_TYPES,
+        },
     ),
     Field(
         name="within",

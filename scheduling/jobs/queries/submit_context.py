@@ -1,7 +1,8 @@
 """Reference data for validating submitted jobs, read in a fixed number of queries."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from django.db import DEFAULT_DB_ALIAS
@@ -195,6 +196,15 @@ def types_by_alias() -> Mapping[str, tuple[str, ...]]:
     return found
 
 
+class DeviceAliases:
+    """Aliases of device types, read at most once, since most jobs name types or none."""
+
+    @cached_property
+    def by_name(self) -> Mapping[str, tuple[str, ...]]:
+        """The device types of each alias."""
+        return types_by_alias()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitContext:
     """Reference data for validating submitted jobs, read once for any number of jobs.
@@ -209,6 +219,7 @@ class SubmitContext:
         host_network: whether instances of a gang may use the network of their nodes.
         nodes: the distinct capabilities of nodes.
         storages: the rules of all storages.
+        aliases: the aliases of device types that admins set.
     """
 
     clusters: Mapping[str, VirtualCluster]
@@ -222,6 +233,7 @@ class SubmitContext:
     host_network: bool = True
     nodes: tuple[NodeKind, ...] = ()
     storages: tuple[StorageRule, ...] = ()
+    aliases: DeviceAliases = field(default_factory=DeviceAliases)
 
     @property
     def default_priority(self) -> int:
@@ -230,7 +242,7 @@ class SubmitContext:
 
     def types_named(self, name: str) -> tuple[str, ...]:
         """Return the device types that a name in a document means; empty for an unknown name."""
-        aliases = {} if name in self.types else types_by_alias()
+        aliases = {} if name in self.types else self.aliases.by_name
         return types_named(name, self.types, aliases)
 
     def may_use(self, virtual_cluster: VirtualCluster) -> bool:

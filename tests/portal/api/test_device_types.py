@@ -1,8 +1,11 @@
 """Device types by REST: aliases of admins, used by jobs and by every importer."""
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from scheduling.clusters.models import Device, DeviceAlias
+from scheduling.core.jobspec import parse_stored
 from scheduling.jobs.models import Job
 from tenants.models import AuditEntry
 from tenants.roles import Scope
@@ -126,3 +129,50 @@ def test_every_importer_accepts_an_alias(api, name):
     assert answer.status_code == 201, answer.json()
     (role,) = Job.objects.unscoped().get().spec["roles"].values()
     assert role["device_types"] == [LONG]
+
+
+def submit(api, *names: str):
+    job = {
+        "name": "x",
+        "virtual_cluster": "vision-a",
+        "class": "opportunistic",
+        "roles": {"worker": {"devices": 1, "device_types": list(names), "command": "true"}},
+    }
+    return api("alice", Scope.JOBS_WRITE).post("/api/v1/jobs/", job, format="json")
+
+
+def test_a_name_of_more_types_than_a_job_may_list_is_cut_off(api):
+    devices = Device.objects.filter(node__name="node-2").order_by("index")
+    for number, device in enumerate(devices):
+        Device.objects.filter(pk=device.pk).update(device_type=f"NVIDIA-A100-X{number}")
+    devices = Device.objects.exclude(node__name__in=["node-1", "node-2"])
+    for number, device in enumerate(devices, 8):
+        Device.objects.filter(pk=device.pk).update(device_type=f"NVIDIA-A100-X{number}")
+    assert Device.objects.values("device_type").distinct().count() > 16
+
+    answer = submit(api, "a100", LONG)
+
+    assert answer.status_code == 201, answer.json()
+    job = Job.objects.unscoped().get()
+    assert len(job.spec["roles"]["worker"]["device_types"]) == 16
+    assert parse_stored(job.spec).roles["worker"].instances == 1
+
+
+def test_aliases_are_read_once_for_any_number_of_names(api):
+    alias(api)
+    with CaptureQueriesContext(connection) as captured:
+        submit(api, "fast", *(f"unknown-{number}" for number in range(15)))
+
+    assert sum("scheduling_devicealias" in query["sql"] for query in captured) == 1
+
+
+def test_an_alias_omits_types_that_the_cluster_no_longer_has(api):
+    alias(api)
+    DeviceAlias.objects.create(alias="fast", device_type="gone")
+
+    answer = submit(api, "fast")
+
+    assert answer.status_code == 201, answer.json()
+    assert Job.objects.unscoped().get().spec["roles"]["worker"]["device_types"] == [LONG]
+    DeviceAlias.objects.exclude(device_type="gone").delete()
+    assert submit(api, "fast").status_code == 400
