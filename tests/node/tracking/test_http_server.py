@@ -21,6 +21,7 @@ class Place:
         self.now = 0.0
         self.is_allowed = True
         self.calls: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.padding = ""
         self.server = HttpServer(
             self.listener, self._handle, lambda _: self.is_allowed, lambda: self.now
         )
@@ -28,7 +29,8 @@ class Place:
 
     def _handle(self, *call: Any) -> Answer:
         self.calls.append(call)
-        return Answer(200, {"seen": len(call[3])})
+        found = {"seen": len(call[3])}
+        return Answer(200, {**found, "padding": self.padding} if self.padding else found)
 
     def client(self) -> socket.socket:
         found = socket.create_connection(self.listener.getsockname())
@@ -205,3 +207,35 @@ def test_a_head_has_at_most_fifty_fields() -> None:
 
     with pytest.raises(MalformedError):
         read_head(head)
+
+
+def test_large_answers_count_and_other_requests_of_the_turn_wait(place: Place) -> None:
+    place.padding = "x" * (8 << 20)
+    clients = [place.client() for _ in range(4)]
+    place.turn()
+    place.now += 60.0
+    for client in clients:
+        client.send(request())
+
+    counts = []
+    for seconds in (0.0, 0.05, 1.0):
+        place.now += seconds
+        place.turn(20)
+        counts.append(len(place.calls))
+
+    assert counts == [1, 1, 2]
+
+
+def test_single_bytes_of_a_request_have_a_rate(place: Place) -> None:
+    client = place.client()
+    place.turn()
+    place.now += 60.0
+    most = int(http_server.BURST / http_server.LEAST_COST)
+    whole = request(body=b"x" * 2 * most)
+    sent = 0
+    while place.server._refill() > 0 and sent < 1.1 * most:
+        client.send(whole[sent : sent + 1])
+        place.turn(1)
+        sent += 1
+
+    assert sent == pytest.approx(most, rel=0.01)

@@ -21,8 +21,8 @@ MOST_DROPPED_BYTES = 64 << 20
 """Bytes of a refused body that are read, so that the client gets the answer."""
 REQUEST_SECONDS, IDLE_SECONDS = 10.0, 120.0
 RATE, BURST = 100.0, 500.0
-"""Requests per second, and at once; each 16 KiB of a body count as one more."""
-CONNECTION_COST = 10.0
+"""Requests per second, and at once; each 16 KiB of a body or an answer count as one more."""
+CONNECTION_COST, LEAST_COST = 10.0, 0.05
 BYTES_A_REQUEST = 16 << 10
 READ_BYTES = 64 << 10
 _REQUEST_LINE = re.compile(r"([A-Z]{3,7}) (/[\x21-\x7e]*) HTTP/1\.[01]")
@@ -102,11 +102,13 @@ class HttpServer:
     def serve(self, ready: List[int]) -> None:
         """Serve the descriptors that are ready, and close connections that are late."""
         now = self._clock()
+        had_budget = self._budget > 0
         for number in ready:
             one = self._connections.get(number)
             if number == self._listener.fileno():
                 self._accept(now)
-            elif one is not None:
+            elif one is not None and (one.to_send or self._budget > 0 or not had_budget):
+                # Without budget at first, only ended connections are ready.
                 self._serve_one(number, one, now)
         for number, one in list(self._connections.items()):
             is_idle = not one.received and one.request is None and not one.to_send
@@ -151,7 +153,7 @@ class HttpServer:
                 if not piece:
                     self._close(number)
                     return
-                self._budget -= len(piece) / BYTES_A_REQUEST
+                self._budget -= max(LEAST_COST, len(piece) / BYTES_A_REQUEST)
                 self._take(one, piece, now)
         except BlockingIOError:
             return
@@ -207,8 +209,7 @@ class HttpServer:
         if one.received:
             one.is_last = True  # pipelined requests are not served
 
-    @staticmethod
-    def _send(one: _Connection, answer: Answer) -> None:
+    def _send(self, one: _Connection, answer: Answer) -> None:
         body = json.dumps(answer.body, separators=(",", ":")).encode("ascii")
         last = "close" if one.is_last else "keep-alive"
         head = (
@@ -217,6 +218,7 @@ class HttpServer:
             f"Connection: {last}\r\n\r\n"
         )
         one.to_send = head.encode("ascii") + body
+        self._budget -= len(body) / BYTES_A_REQUEST
 
 
 def read_head(head: bytes) -> Request:
