@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST
 
 from portal.web.cluster_drawing import map_node
 from portal.web.components.mapvalues import DeviceNow, MapCell, MapGroup, MapNode, MapOccupant
-from portal.web.devicemap import node_tiles
+from portal.web.devicemap import draw_node
 from portal.web.forms import error_text
 from portal.web.viewing import PageRequest, page
 from scheduling.clusters.queries.cluster import node_views
@@ -113,9 +113,14 @@ def _changes(
             yield NodeChange(
                 name=name,
                 devices=len(devices),
-                before=node_tiles(node, tenants=tenants),
-                after=node_tiles(replace(node, devices=devices), tenants=tenants),
+                before=_drawn(node, tenants),
+                after=_drawn(replace(node, devices=devices), tenants),
             )
+
+
+def _drawn(node: MapNode, tenants: Sequence[str]) -> MapGroup:
+    """Draw the cells of a node: whole cells are one tile, as on the map."""
+    return draw_node(node, tenants=tenants, in_words=False).row.cells
 
 
 def _devices(cell: MapCell) -> Iterator[tuple[str, int]]:

@@ -181,6 +181,18 @@ def test_admins_see_the_moves_and_members_do_not(client: Client, stage: Stage) -
     assert [job.pk for job in jobs(JobState.PREEMPTING)] == [moved["job_id"]]
 
 
+def test_whole_cells_after_the_moves_are_one_tile(client: Client, stage: Stage) -> None:
+    stored = store_proposal()
+    sign_in(client, "root")
+    stored.moves[0]["after"] = [device.address for device in stage.nodes[2].devices.all()]
+    stored.save()
+
+    text = words_of(read(client, "/fragmentation/"))
+
+    assert f"{stage.waiting.pk} waits-here" in text
+    assert "8 free" in text
+
+
 def test_the_button_carries_the_moves_out(client: Client, stage: Stage) -> None:
     stored = store_proposal()
     sign_in(client, "root")
