@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from portal.web.device_figures import utilisation_figure
 from scheduling.clusters.models import Node
 from scheduling.jobs.models import Job
 from scheduling.runs.models import Member
@@ -16,6 +17,7 @@ from tests.factories.cluster import (
 )
 from tests.factories.running import put_into, run_attempt
 from tests.support.cluster_pages import sign_in
+from workers.device_curves import DeviceCurve, DevicePoint, JobCurves, RankCurves
 from workers.models import NodeTelemetry
 
 pytestmark = pytest.mark.django_db
@@ -31,6 +33,21 @@ def nodes() -> list[Node]:
 @pytest.fixture
 def alice(client: Client, nodes: list[Node]) -> Client:
     return sign_in(client, "alice")
+
+
+AT = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+
+
+def device(index: int, busy: float) -> DeviceCurve:
+    return DeviceCurve(
+        node_id=1,
+        node="node-1",
+        index=index,
+        device_type="a",
+        is_gpu=True,
+        memory_bytes=None,
+        points=(DevicePoint(at=AT, utilisation=busy, memory_bytes=None),),
+    )
 
 
 def running(node: Node, *, minutes: int = 30, state: str = "running", ranks: int = 1) -> Job:
@@ -176,3 +193,64 @@ def test_the_devices_of_a_job_of_another_tenant_are_not_there(
 
     assert alice.get(f"/jobs/{theirs.pk}/devices/").status_code == 404
     assert alice.get(f"/api/v1/jobs/{theirs.pk}/telemetry/").status_code == 404
+
+
+def figure(client: Client, job: Job, chart: str = "utilisation") -> dict[str, Any]:
+    found: dict[str, Any] = client.get(f"/jobs/{job.pk}/devices/{chart}.json").json()
+    return found
+
+
+def test_charts_have_a_line_for_each_device_and_the_memory_of_a_device(
+    alice: Client, nodes: list[Node]
+) -> None:
+    job = running(nodes[0])
+    nodes[0].devices.update(memory_bytes=80 * 10**9)
+    told(nodes[0], 0.2, None, None, None, 0.4)
+
+    busy, memory = figure(alice, job), figure(alice, job, "memory")
+
+    (line,) = busy["data"]
+    assert line["name"] == f"worker 0, {nodes[0].name}/0"
+    assert line["y"] == [20.0, None, 40.0]  # the gap is not bridged
+    assert busy["layout"]["yaxis"]["range"] == [0, 105]
+    assert busy["summary"].replace("\xa0", " ") == "Utilisation now 40 %, on average 30 %."
+    assert [trace["y"][0] for trace in memory["data"]] == [3.221, 80.0]
+    page = alice.get(f"/jobs/{job.pk}/").content.decode()
+    assert f'data-url="/jobs/{job.pk}/devices/memory.json"' in page
+
+
+def test_many_devices_are_drawn_as_mean_and_range(alice: Client, nodes: list[Node]) -> None:
+    rank = RankCurves(role="worker", rank=0, devices=tuple(device(n, n / 10) for n in range(9)))
+    curves = JobCurves(since=AT, until=AT + MINUTE, total=1, ranks=(rank,))
+
+    found = utilisation_figure(curves)
+
+    assert [(one["name"], one["y"]) for one in found["data"]] == [
+        ("highest", [80.0]),
+        ("mean", [40.0]),
+        ("lowest", [0.0]),
+    ]
+
+
+def test_the_file_has_the_values_of_the_range(alice: Client, nodes: list[Node]) -> None:
+    job = running(nodes[0])
+    told(nodes[0], 0.2, 0.4)
+    last = NodeTelemetry.objects.latest("at").at
+    address = f"/jobs/{job.pk}/devices/utilisation.json"
+
+    text = alice.get(address, {"format": "csv", "since": last.isoformat()}).content.decode()
+
+    assert text.splitlines()[1:] == [
+        f"{last.isoformat()},worker,0,{nodes[0].name},0,0.4,{3 << 30}"
+    ]
+    assert alice.get(address, {"format": "xml"}).status_code == 400
+    assert alice.get(f"/jobs/{job.pk}/devices/power.json").status_code == 404
+
+
+def test_another_tenant_gets_no_chart_of_devices(
+    alice: Client, nodes: list[Node], client: Client
+) -> None:
+    job = running(nodes[0])
+    bob = sign_in(Client(), "bob")
+
+    assert bob.get(f"/jobs/{job.pk}/devices/utilisation.json").status_code == 404
