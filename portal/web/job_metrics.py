@@ -127,7 +127,7 @@ def metrics_figure(
         "data": traces,
         "layout": _layout(lanes, axis),
         "marks": list(_marks(curves, life, axis)),
-        "broken": _broken_marks(curves, axis),
+        "broken": _broken_marks(curves, axis, lanes),
         "x": axis.value,
         "names": list(names),
         "zone_seconds": _zone_seconds(curves),
@@ -199,8 +199,10 @@ def _on_axis(x: float, axis: Axis) -> Any:
     return int(x) if axis is Axis.STEP else float(f"{x:.6g}")
 
 
-def _broken_marks(curves: Sequence[MetricCurve], axis: Axis) -> list[dict[str, Any]]:
-    """Return the places of values that are not finite."""
+def _broken_marks(
+    curves: Sequence[MetricCurve], axis: Axis, lanes: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the places of values that are not finite, with the number of their lane."""
     found = []
     for curve in curves:
         places = _x_values(curve, axis)
@@ -210,7 +212,8 @@ def _broken_marks(curves: Sequence[MetricCurve], axis: Axis) -> list[dict[str, A
                 "%(name)s: %(count)s values are not finite",
                 count,
             ) % {"name": curve.name, "count": count}
-            found.append({"x": places[place], "text": text})
+            lane = lanes.index(lane_of(curve.name))
+            found.append({"x": places[place], "text": text, "lane": lane})
     return found[:MOST_BROKEN]
 
 

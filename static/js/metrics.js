@@ -17,6 +17,9 @@ const SILENT = { hoverinfo: "none", hovertemplate: "" };
 const SMOOTHING_KEY = "tessera-smoothing";
 // Checkpoints have an axis of their own, whose zero is the foot of the lowest lane.
 const FOOT_AXIS = "y20";
+// The first of the axes for crosses, one above each lane.
+const FIRST_CROSS = 30;
+const foot = (lane) => ({ overlaying: lane > 0 ? `y${lane + 1}` : "y", range: [0, 1], visible: false, fixedrange: true });
 const NARROW = matchMedia("(max-width: 720px)");
 
 // Bias-corrected exponential mean; it restarts at a gap.
@@ -138,8 +141,12 @@ export class Metrics {
 
   async fetch() {
     this.waiting = null;
+    // The newest query wins, also if an older answer comes later.
+    const asked = this.asked = {};
     try {
-      this.figure = await getJson(`${this.box.dataset.url}?${this.query(POINTS)}`);
+      const figure = await getJson(`${this.box.dataset.url}?${this.query(POINTS)}`);
+      if (this.asked !== asked) return;
+      this.figure = figure;
       this.press();
       await this.draw();
     } catch (error) {
@@ -159,13 +166,14 @@ export class Metrics {
     const lanes = Math.max(1, this.figure.layout.lanes ?? 1);
     this.plot.dataset.lanes = Math.min(lanes, 8);
     const data = this.figure.data.flatMap((trace) => this.lines(trace));
-    const { shapes, annotations, triangles } = this.marks();
+    const { shapes, annotations, triangles, crosses } = this.marks();
     const times = this.x === "time" ? timeaxis(design) : {};
     const { lanes: _count, ...given } = this.figure.layout;
     const axes = Object.fromEntries(Object.entries(given).filter(([name]) => name.startsWith("yaxis")).map(([name, axis]) => [name, { ...axis, fixedrange: false, automargin: true, type: this.isLog && canLog ? "log" : "linear", title: { ...axis.title, standoff: 4 } }]));
     const layout = {
       ...axes,
-      ...(triangles.length ? { yaxis20: { overlaying: lanes > 1 ? `y${lanes}` : "y", range: [0, 1], visible: false, fixedrange: true } } : {}),
+      ...(triangles.length ? { yaxis20: foot(lanes - 1) } : {}),
+      ...Object.fromEntries(crosses.map((trace) => [`yaxis${trace.yaxis.slice(1)}`, foot(trace.yaxis.slice(1) - FIRST_CROSS)])),
       xaxis: { ...times, ...given.xaxis, fixedrange: false, ...(this.range ? { range: this.range.map((value) => this.shownX(value)), autorange: false } : { autorange: true }) },
       template: design[theme()],
       autosize: true,
@@ -180,7 +188,7 @@ export class Metrics {
       uirevision: `${this.x} ${this.range ? "zoomed" : "whole"}`,
     };
     const config = interaction(design, "metrics");
-    await Plotly.react(this.plot, [...data, ...triangles], layout, config);
+    await Plotly.react(this.plot, [...data, ...triangles, ...crosses], layout, config);
     if (!this.isListening) {
       this.isListening = true;
       this.plot.on("plotly_relayout", (change) => this.moved(change));
@@ -212,8 +220,11 @@ export class Metrics {
     const looks = { hovertemplate: "%{fullData.name}<extra></extra>", marker: { symbol: "triangle-up-open", size: 8, color: strong }, cliponaxis: false };
     const triangles = saved.length ? [{ type: "scatter", mode: "markers", x: saved.map((mark) => mark.x), y: saved.map(() => 0), xaxis: "x", yaxis: FOOT_AXIS, name: saved[0].text, ...looks }] : [];
     const broken = this.figure.broken ?? [];
-    const crosses = broken.length ? [{ type: "scatter", mode: "markers", x: broken.map((mark) => mark.x), y: broken.map(() => 0.03), xaxis: "x", yaxis: FOOT_AXIS, text: broken.map((mark) => mark.text), hovertemplate: "%{text}<extra></extra>", marker: { symbol: "x-thin-open", size: 9, color: colour("bad") }, cliponaxis: false }] : [];
-    return { shapes, annotations, triangles: [...triangles, ...crosses] };
+    const crosses = [...new Set(broken.map((mark) => mark.lane))].map((lane) => {
+      const own = broken.filter((mark) => mark.lane === lane);
+      return { type: "scatter", mode: "markers", x: own.map((mark) => mark.x), y: own.map(() => 0.03), xaxis: "x", yaxis: `y${FIRST_CROSS + lane}`, text: own.map((mark) => mark.text), hovertemplate: "%{text}<extra></extra>", marker: { symbol: "x-thin-open", size: 9, color: colour("bad") }, cliponaxis: false };
+    });
+    return { shapes, annotations, triangles, crosses };
   }
 
   merged(lines) {

@@ -198,13 +198,13 @@ def test_a_figure_of_the_mean_has_a_band(pages: Callable[[str], Client], job: Jo
 def test_values_that_are_not_finite_are_marks(pages: Callable[[str], Client], job: Job) -> None:
     add_values(member_of_job(job), [0.1, float("nan"), float("inf")], name="lr", first=4)
 
-    figure = figure_of(pages, job, name="lr")
+    figure = figure_of(pages, job, name="loss,lr")
 
     assert figure["broken"] == [
-        {"x": 5, "text": "lr: 1 value is not finite"},
-        {"x": 6, "text": "lr: 1 value is not finite"},
+        {"x": 5, "text": "lr: 1 value is not finite", "lane": 1},
+        {"x": 6, "text": "lr: 1 value is not finite", "lane": 1},
     ]
-    assert figure["data"][0]["y"][5:] == [None, None]
+    assert figure["data"][-1]["y"][-2:] == [None, None]
 
 
 def test_a_job_of_one_rank_has_no_choice_of_ranks(
