@@ -177,6 +177,7 @@ def health_figure(history: FleetHistory) -> dict[str, Any]:
             "margin": {"l": 96},
         },
         "zone_seconds": zone_seconds(history),
+        "keyed": True,
         "empty": _("All nodes were ready in this range."),
         "summary": _("%(spells)s of %(nodes)s; each lasts whole intervals.")
         % {

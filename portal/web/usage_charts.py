@@ -101,10 +101,20 @@ def budget_figure(found: DailyUse, days: Sequence[date], *, today: date) -> dict
         "data": traces,
         "layout": {"xaxis": _axis(days), "yaxis": {"title": {"text": "%"}}},
         "empty": _("No tenant has a budget of GPU-hours."),
-        "summary": _("Least left: %(name)s with %(left)s.")
-        % {"name": lowest[1], "left": words.percent(lowest[0] / 100)}
-        if lowest
-        else _("No tenant has a budget of GPU-hours."),
+        "summary": _lowest(*lowest) if lowest else _("No tenant has a budget of GPU-hours."),
+    }
+
+
+def _lowest(left: float, name: str) -> str:
+    """Describe the budget of which the smallest share is left, in percent."""
+    if left < 0:
+        return _("%(name)s is over its budget by %(share)s.") % {
+            "name": name,
+            "share": words.percent(-left / 100),
+        }
+    return _("Least left: %(name)s with %(left)s.") % {
+        "name": name,
+        "left": words.percent(left / 100),
     }
 
 

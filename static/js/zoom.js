@@ -114,7 +114,7 @@ export class Zoom {
         return chip;
       }));
     }
-    chips.hidden = data.filter((trace) => trace.name).length < 2;
+    chips.hidden = data.filter((trace) => trace.name).length < (this.figure.keyed ? 1 : 2);
     $$("[data-line]", chips).forEach((chip) => chip.setAttribute("aria-pressed", String(!this.hidden.has(chip.dataset.line))));
   }
 

@@ -135,6 +135,9 @@ def test_charts_show_use_by_day_and_the_budget_that_is_left(client: Client, stag
     left = {trace["name"]: trace["y"][0] for trace in budget["data"]}
     assert (left["vision"], left["language"]) == (75.0, 50.0)
     assert budget["summary"].startswith("Least left: language")
+    GpuHourBudget.objects.unscoped().filter(tenant=stage.language).update(hours=1.0)
+    over = client.get("/usage/budget.json").json()["summary"]
+    assert words_of(over) == "language is over its budget by 100 %."
     assert client.get("/usage/nothing.json").status_code == 404
     assert client.get("/usage/days.json?month=2026-13").status_code == 400
     sign_in(client, "alice")
