@@ -68,9 +68,16 @@ class CandidateNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingPicture:
-    """Candidate nodes, nearest to complete first; at most ``MOST_NODES`` of ``total``."""
+    """Candidate nodes, nearest to complete first; at most ``MOST_NODES`` of ``total``.
+
+    Attributes:
+        wanted: devices of one instance.
+        instances: instances of the role; ``ready`` of them fit on free devices now.
+    """
 
     wanted: int
+    instances: int
+    ready: int
     level: str
     nodes: tuple[CandidateNode, ...]
     total: int
@@ -84,15 +91,25 @@ class WaitingPicture:
                 "devices": words.plural(self.wanted, "device", "devices")
             }
         best = self.nodes[0]
-        if not best.missing:
+        devices = words.plural(self.wanted, "device", "devices")
+        if self.ready >= self.instances:
             return _(
                 "%(node)s has %(devices)s free together; another limit holds the job (see above)."
-            ) % {"node": best.name, "devices": words.plural(self.wanted, "device", "devices")}
-        return _("Best fit: %(node)s, where %(missing)s of %(devices)s are not free.") % {
-            "node": best.name,
-            "missing": words.count(best.missing),
-            "devices": words.plural(self.wanted, "device", "devices"),
+            ) % {"node": best.name, "devices": devices}
+        ready = _("%(ready)s of %(instances)s fit on free devices now.") % {
+            "ready": words.count(self.ready),
+            "instances": words.plural(self.instances, "instance", "instances"),
         }
+        parts = [ready] if self.instances > 1 else []
+        nearest = next((node for node in self.nodes if node.missing), None)
+        if nearest is not None:
+            text = _("Best fit: %(node)s, where %(missing)s of %(devices)s are not free.") % {
+                "node": nearest.name,
+                "missing": words.count(nearest.missing),
+                "devices": devices,
+            }
+            parts.append(text)
+        return " ".join(parts)
 
 
 def wanted_role(spec: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -118,6 +135,17 @@ def candidate_nodes(nodes: Sequence[NodeView], spec: Mapping[str, Any]) -> list[
 def _missing(node: NodeView, wanted: int) -> int:
     free = {device.index for device in node.devices if _is_free(device)}
     return max(wanted - len(free.intersection(_wanted_cell(node, wanted).leaves)), 0)
+
+
+def _ready(node: NodeView, wanted: int) -> int:
+    """Return the instances that fit on the free devices of a node, each in a cell of its own."""
+    free = {device.index for device in node.devices if _is_free(device)}
+    size = len(_wanted_cell(node, wanted).leaves)
+    return sum(
+        len(free.intersection(one.leaves)) >= wanted
+        for one in _cells(cell(node.tree))
+        if len(one.leaves) == size
+    )
 
 
 def _is_free(device: DeviceView) -> bool:
@@ -157,13 +185,16 @@ def waiting_picture(
     jobs: Mapping[int, JobRow],
 ) -> WaitingPicture:
     """Draw the best candidates, with the jobs on them as far as the viewer may see them."""
-    wanted = int(wanted_role(spec).get("devices") or 0)
+    role = wanted_role(spec)
+    wanted = int(role.get("devices") or 0)
     shown = candidates[:MOST_NODES]
     drawn = tuple(
         _candidate(node, wanted, jobs, 20 + ROW * place) for place, node in enumerate(shown)
     )
     return WaitingPicture(
         wanted=wanted,
+        instances=int(role.get("instances", 1)),
+        ready=sum(_ready(node, wanted) for node in candidates),
         level=_wanted_cell(shown[0], wanted).level if shown else "",
         nodes=drawn,
         total=len(candidates),

@@ -60,6 +60,26 @@ def test_jobs_of_other_tenants_have_no_name_and_no_end(client: Client, stage: St
     read(client, f"/jobs/{stage.waiting.pk}/waiting/", status=404)
 
 
+def test_all_instances_must_fit_before_another_limit_is_named(
+    client: Client, stage: Stage
+) -> None:
+    role = next(iter(stage.waiting.spec["roles"]))
+    sign_in(client, "alice")
+
+    def summary(instances: int) -> str:
+        spec = {**stage.waiting.spec}
+        spec["roles"] = {role: {**spec["roles"][role], "devices": 4, "instances": instances}}
+        Job.objects.unscoped().filter(pk=stage.waiting.pk).update(spec=spec)
+        return words_of(read(client, f"/jobs/{stage.waiting.pk}/waiting/"))
+
+    # Half of each node is free.
+    assert "another limit holds the job" in summary(2)
+    text = summary(3)
+    assert "2 of 3 instances fit on free devices now." in text
+    assert "another limit" not in text
+    assert "3 instances × 4 devices together" in text
+
+
 def test_nodes_that_take_no_new_work_are_left_out(client: Client, stage: Stage) -> None:
     Node.objects.filter(name="node-1").update(state="cordoned", held="cordoned")
     sign_in(client, "alice")
