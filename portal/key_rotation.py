@@ -15,6 +15,7 @@ from tenants.clock import database_now
 from tenants.keyring import SPREAD
 from tenants.models import InstallationKey
 from tenants.services.keys import (
+    drop_old_secret_keys,
     key_row,
     promote_secret_key,
     reseal_keys,
@@ -59,3 +60,21 @@ def rotate_secret_key(*, actor: Actor, wait_until: Callable[[datetime], None]) -
         # Until then, a process may still seal values with the previous key.
         wait_until(current.changed_at + SPREAD)
     return Rotated(is_resumed=is_resumed, values=reseal_all(), keys=reseal_keys())
+
+
+def drop_outlived_secret_keys(*, before: datetime, actor: Actor) -> int:
+    """Delete secret keys that were replaced before an instant, once no stored secret needs one.
+
+    An interrupted rotation leaves secrets that only the old key decrypts; they are encrypted
+    anew first.
+
+    Returns:
+        The number of deleted keys; 0 while a secret still needs one.
+    """
+    old = InstallationKey.objects.filter(
+        kind=InstallationKey.Kind.SECRET, state=InstallationKey.State.OLD, changed_at__lt=before
+    )
+    if not old.exists():
+        return 0
+    reseal_all()
+    return 0 if count_outdated() else drop_old_secret_keys(before=before, actor=actor)

@@ -10,6 +10,7 @@ from celery import shared_task
 from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 
+from portal.key_rotation import drop_outlived_secret_keys
 from scheduling.estimates.services.corrections import prune_estimates
 from scheduling.maintenance.retention import Retention, prune
 from scheduling.notices.services import deliveries
@@ -20,7 +21,6 @@ from tenants import audit_chain
 from tenants.audit import Actor
 from tenants.clock import database_now
 from tenants.services import forget_attempts, forget_password_links, prune_forms
-from tenants.services.keys import drop_old_secret_keys
 from tenants.services.sign_in import KNOWN_FOR
 from workers.conf import worker_settings
 from workers.services import retention as workers_retention
@@ -77,7 +77,7 @@ def run_maintenance() -> None:
     forget_password_links(now=now)
     forget_attempts(now=now)
     SessionStore.clear_expired()
-    drop_old_secret_keys(before=now - KNOWN_FOR, actor=Actor.system("housekeeping"))
+    drop_outlived_secret_keys(before=now - KNOWN_FOR, actor=Actor.system("housekeeping"))
     # With log files on other hosts, an audit finds an audit chain that was rewritten later.
     logger.info("audit head %s", audit_chain.head())
 

@@ -129,7 +129,11 @@ def secret_keys() -> tuple[str, ...]:
     Raises:
         UnreadableKeyError: there is no key yet.
     """
-    return (str(settings.SECRET_KEY), *settings.SECRET_KEY_FALLBACKS)
+    if isinstance(settings.SECRET_KEY, str):
+        return (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
+    # One reading of the keys: between two, a rotation could hide the key that a value needs.
+    found = current_keyring()
+    return (_required(found), *found.next_keys, *found.old_keys)
 
 
 def digest_key() -> str:
@@ -150,27 +154,34 @@ def installation_id(secret_key: str) -> str:
     return digest.hexdigest()[:16]
 
 
+def _required(found: Keyring) -> str:
+    if not found.secret_key:
+        raise UnreadableKeyError("the installation has no secret key yet; run set_up")
+    return found.secret_key
+
+
 class StoredSecretKey:
     """Django's ``SECRET_KEY``, read at each use, so that a rotation needs no restart."""
 
     def __str__(self) -> str:
-        found = current_keyring().secret_key
-        if not found:
-            raise UnreadableKeyError("the installation has no secret key yet; run set_up")
-        return found
+        return _required(current_keyring())
 
     def __repr__(self) -> str:
         return "StoredSecretKey()"
 
 
 class StoredFallbacks(tuple[str, ...]):
-    """Django's ``SECRET_KEY_FALLBACKS``, read at each use; Django requires a tuple."""
+    """Django's ``SECRET_KEY_FALLBACKS``, read at each use; Django requires a tuple.
+
+    They include the current key: Django reads ``SECRET_KEY`` separately, and a rotation between
+    the two reads would otherwise hide the key of most signatures.
+    """
 
     __slots__ = ()
 
     def __iter__(self) -> Iterator[str]:
         found = current_keyring()
-        return iter((*found.next_keys, *found.old_keys))
+        return iter((*found.next_keys, *filter(None, (found.secret_key,)), *found.old_keys))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -92,11 +92,6 @@ class DataDir:
         """Write the public key for ``authorized_keys`` of nodes."""
         write_private(self.client_public_key, f"{key.public} tessera\n")
 
-    def forget_replaced_keys(self) -> None:
-        """Delete the files of private keys, which a rotation has replaced in the database."""
-        for path in (self.secret_key, self.client_key):
-            path.unlink(missing_ok=True)
-
 
 def write_private(path: Path, text: str) -> None:
     """Write a file atomically, readable only by its owner."""

@@ -8,7 +8,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from tenants.audit import Actor, record
-from tenants.keyring import PURPOSE, SshKey, forget_keys, seal_secrets
+from tenants.keyring import PURPOSE, SshKey, UnreadableKeyError, forget_keys, seal_secrets
 from tenants.models import InstallationKey
 from tenants.sealing import is_sealed_with, sealer
 from tenants.viewers import Viewer
@@ -46,8 +46,12 @@ def replace_ssh_key(new: SshKey, *, now: datetime, actor: Actor | Viewer) -> boo
 
     Returns:
         False if a rotation is still in progress; nothing was changed.
+
+    Raises:
+        UnreadableKeyError: the key is still in a file only.
     """
     with transaction.atomic():
+        _require_current(Kind.SSH)
         current = InstallationKey.objects.filter(kind=Kind.SSH, state=State.CURRENT)
         if InstallationKey.objects.filter(kind=Kind.SSH, state=State.OLD).exists():
             return False
@@ -78,8 +82,12 @@ def store_next_secret_key(
 
     Returns:
         The next key; an earlier one if a rotation was interrupted.
+
+    Raises:
+        UnreadableKeyError: the current key is still in a file only.
     """
     with transaction.atomic():
+        _require_current(Kind.SECRET)
         earlier = key_row(Kind.SECRET, State.NEXT)
         if earlier is not None:
             return earlier
@@ -96,8 +104,12 @@ def promote_secret_key(*, now: datetime, actor: Actor | Viewer) -> bool:
         if found is None:
             return False
         rows = InstallationKey.objects.filter(kind=Kind.SECRET)
-        rows.filter(state=State.CURRENT).update(state=State.OLD, changed_at=now)
-        rows.filter(pk=found.pk, state=State.NEXT).update(state=State.CURRENT, changed_at=now)
+        # Another host may have promoted the same key since the read: then it is the current one.
+        current = rows.filter(state=State.CURRENT).exclude(pk=found.pk)
+        current.update(state=State.OLD, changed_at=now)
+        promoted = rows.filter(pk=found.pk, state=State.NEXT)
+        if not promoted.update(state=State.CURRENT, changed_at=now):
+            return False
         _audit("promote", found, actor)
     forget_keys()
     return True
@@ -124,6 +136,14 @@ def reseal_keys() -> int:
                 sealed=fresh
             )
     return changed
+
+
+def _require_current(kind: InstallationKey.Kind) -> None:
+    """Refuse to rotate a key that only a file contains: with the new row, the file is not read."""
+    if key_row(kind, State.CURRENT) is None:
+        raise UnreadableKeyError(
+            f"the {_NAMES[kind]} is not in the database yet; run manage.py set_up"
+        )
 
 
 def _create(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from django.core import signing
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import OperationalError, connections
 from django.utils import timezone
 
@@ -252,3 +252,45 @@ def closed(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if "real_database" in request.fixturenames:
         connections.close_all()
+
+
+def test_fallbacks_that_django_read_before_a_promotion_include_the_key_of_signatures(
+    data: DataDir,
+) -> None:
+    call_command("set_up", verbosity=0)
+    store_next_secret_key("n" * 50, now=timezone.now(), actor=ACTOR)
+    before = load_keyring().secret_key
+
+    fallbacks = [*StoredFallbacks()]
+    promote_secret_key(now=timezone.now(), actor=ACTOR)
+
+    assert before in (str(StoredSecretKey()), *fallbacks)
+
+
+def test_of_two_hosts_that_promote_one_key_the_second_leaves_it_in_use(
+    data: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call_command("set_up", verbosity=0)
+    row = store_next_secret_key("n" * 50, now=timezone.now(), actor=ACTOR)
+    assert promote_secret_key(now=timezone.now(), actor=ACTOR)
+    # The second host has read the row before the first one changed it.
+    monkeypatch.setattr("tenants.services.keys.key_row", lambda *_: row)
+
+    assert not promote_secret_key(now=timezone.now(), actor=ACTOR)
+
+    forget_keys()
+    assert load_keyring().secret_key == "n" * 50
+
+
+def test_keys_that_only_files_contain_are_not_rotated_away(data: DataDir) -> None:
+    data.prepare()
+    before, files = load_keyring(), (data.secret_key, data.client_key)
+
+    for command in ("rotate_node_key", "rotate_secret_key"):
+        with pytest.raises(CommandError, match="set_up"):
+            call_command(command)
+
+    assert all(path.exists() for path in files)
+    forget_keys()
+    after = load_keyring()
+    assert (after.secret_key, after.ssh_keys) == (before.secret_key, before.ssh_keys)

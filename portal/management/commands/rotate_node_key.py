@@ -55,8 +55,6 @@ class Command(BaseCommand):
                 "TESSERA_SSH_KEY_FALLBACKS to the old one on each host, and restart its "
                 "processes; then run this command with --status"
             )
-        if not load_keyring().ssh_keys:
-            raise CommandError("the installation has no SSH key yet; run manage.py set_up")
         new = SshKey.generate()
         if replace_ssh_key(new, now=database_now(), actor=ACTOR):
             self.stdout.write(f"new key: {new.public}")

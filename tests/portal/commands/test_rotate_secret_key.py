@@ -18,7 +18,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection, connections
 from django.test import Client
 
-from portal.key_rotation import rotate_secret_key
+from portal.key_rotation import drop_outlived_secret_keys, rotate_secret_key
 from portal.supervisor.files import DataDir
 from scheduling import secrets
 from scheduling.clusters.models import RegistryLogin
@@ -156,6 +156,28 @@ def test_interrupted_among_the_secrets_the_next_call_completes_it(
 
     assert rotate_secret_key(actor=ACTOR, wait_until=no_wait).values.changed == 3
     assert count_outdated() == 0
+
+
+def test_housekeeping_drops_a_key_after_it_has_encrypted_its_secrets_anew(
+    data: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(EndedError):
+        rotate_secret_key(actor=ACTOR, wait_until=interrupted_at(1))
+    assert count_outdated() == 6
+    with monkeypatch.context() as patch:
+        patch.setattr("portal.key_rotation.reseal_all", lambda: None)
+        assert drop_outlived_secret_keys(before=database_now(), actor=ACTOR) == 0
+    assert (
+        drop_outlived_secret_keys(
+            before=InstallationKey.objects.get(state="old").changed_at, actor=ACTOR
+        )
+        == 0
+    )
+
+    assert drop_outlived_secret_keys(before=database_now(), actor=ACTOR) == 1
+
+    assert load_keyring().old_keys == ()
+    assert plain_values() == {PLAIN}
 
 
 def test_a_secret_that_changes_meanwhile_is_left_alone(
