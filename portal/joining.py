@@ -22,7 +22,7 @@ def join(request: HttpRequest) -> HttpResponse:
     try:
         asked = json.loads(request.read(MOST_BYTES))
         bundle_id = asked["id"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         bundle_id = None
     sealed = (
         take_bundle(bundle_id, now=database_now(), actor=Actor.system("tessera join"))

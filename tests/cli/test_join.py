@@ -15,6 +15,7 @@ from portal.management.commands.join_token import environment_file
 from portal.settings.environment import read_environment
 from tenants.audit import Actor
 from tenants.clock import database_now
+from tenants.keyring import SshKey
 from tenants.models import AuditEntry, JoinBundle
 from tenants.services.joining import issue_bundle, take_bundle
 from tessera.cli.main import app
@@ -77,6 +78,29 @@ def test_the_environment_arrives_once_and_the_secret_of_the_token_stays_here(
     assert actions.count() == 2
 
 
+def test_a_value_of_several_lines_is_not_printed(portal: Portal, tmp_path: Path) -> None:
+    content = f'TESSERA_SSH_KEY="-----BEGIN OPENSSH PRIVATE KEY-----\nsecretbytes==\n"\n{CONTENT}'
+    token = issue_bundle(content, lifetime=timedelta(minutes=5), now=database_now(), actor=ACTOR)
+
+    done = joined(token, tmp_path / "environment")
+
+    assert (tmp_path / "environment").read_text() == content
+    assert "with TESSERA_SSH_KEY, TESSERA_SEAL_SECRET" in " ".join(done.output.split())
+    assert "secretbytes" not in done.output
+
+
+def test_a_file_that_cannot_be_created_does_not_use_up_the_token(
+    portal: Portal, tmp_path: Path
+) -> None:
+    token = issue()
+
+    done = joined(token, tmp_path / "missing" / "environment")
+
+    assert "cannot be created" in str(done.exception)
+    assert not portal.requests
+    assert joined(token, tmp_path / "environment").exit_code == 0
+
+
 def test_no_row_reveals_the_environment() -> None:
     token = issue()
 
@@ -99,7 +123,9 @@ def test_an_expired_token_and_a_token_with_another_secret_give_nothing(
     assert not (tmp_path / "environment").exists()
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"id": 5}', b'{"id": "' + b"a" * 5000])
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{}", b'{"id": 5}', b'{"id": "' + b"a" * 5000, b"[" * 1000]
+)
 def test_other_requests_get_404(body: bytes) -> None:
     assert Client().post("/join/", body, content_type="application/json").status_code == 404
     assert Client().get("/join/").status_code == 405
@@ -130,6 +156,23 @@ def test_the_file_has_the_variables_that_all_hosts_share() -> None:
         "TESSERA_ROUND_SECONDS=5",
         f'TESSERA_SEAL_SECRET="{SEAL}"',
     ]
+
+
+def test_keys_in_files_of_this_host_are_in_the_bundle(tmp_path: Path) -> None:
+    key = SshKey.generate()
+    (tmp_path / "key").write_text(key.private)
+    (tmp_path / "secret").write_text("k" * 50 + "\n")
+    environ = {
+        "TESSERA_SSH_KEY_FILE": str(tmp_path / "key"),
+        "TESSERA_SECRET_KEY_FILE": str(tmp_path / "secret"),
+    }
+
+    text = environment_file(environ, read_environment(environ), SEAL)
+
+    lines = [line.replace('"', "").partition("=") for line in text.splitlines()]
+    other = read_environment({name: value for name, _, value in lines})
+    assert [SshKey.of(one).public for one in other.ssh_keys] == [key.public]
+    assert other.secret_key == "k" * 50
 
 
 def test_a_host_that_others_cannot_reach_creates_no_token(settings: Any) -> None:

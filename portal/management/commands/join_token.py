@@ -1,5 +1,6 @@
 """``manage.py join_token``: creates a one-time token for a further control host."""
 
+import base64
 import os
 from argparse import ArgumentParser
 from collections.abc import Mapping
@@ -68,6 +69,8 @@ def environment_file(environ: Mapping[str, str], known: TesseraSettings, seal: s
     }
     if known.secret_key:
         found["TESSERA_SECRET_KEY"] = known.secret_key
+    if known.ssh_keys:
+        found["TESSERA_SSH_KEY"] = base64.b64encode(known.ssh_keys[0].encode()).decode()
     if seal != known.secret_key:
         found["TESSERA_SEAL_SECRET"] = seal
     return "".join(f"{name}={_quoted(value)}\n" for name, value in sorted(found.items()))

@@ -1,6 +1,7 @@
 """``tessera join``: writes the environment file of a further control host."""
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -15,6 +16,7 @@ from tessera.joining import PATH, bundle_key, split_token
 
 SECONDS: Final = 20.0
 MOST_BYTES: Final = 1 << 20
+_NAME: Final = re.compile(r"^(TESSERA_[A-Z_]+)=", re.MULTILINE)
 
 Environment = Annotated[
     Path, typer.Option("--environment", help="File to create, readable only by its owner.")
@@ -42,13 +44,27 @@ def join(
         raise UsageError(
             "the token is not valid: use the line of `manage.py join_token`"
         ) from None
-    text = _decrypted(_fetch(url, bundle_id), secret)
-    handle = os.open(environment, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(text)
-    names = [line.partition("=")[0] for line in text.decode().splitlines() if "=" in line]
+    _fernet_module()
+    # All that can fail here fails before the fetch, which works once.
+    handle = _create(environment)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            text = _decrypted(_fetch(url, bundle_id), secret)
+            file.write(text)
+    except BaseException:
+        environment.unlink()
+        raise
+    # A value may have several lines, so not every "=" follows a name.
+    names = _NAME.findall(text.decode())
     out().print(f"wrote {environment} with {', '.join(names)}")
     out().print("Next: run `manage.py set_up` with this environment, then start the processes.")
+
+
+def _create(environment: Path) -> int:
+    try:
+        return os.open(environment, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise UsageError(f"{environment} cannot be created: {error.strerror}") from None
 
 
 def _fetch(url: str, bundle_id: str) -> bytes:
