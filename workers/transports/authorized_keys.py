@@ -4,6 +4,7 @@ The program runs on the node with Python 3.8 or newer. It changes only files tha
 the control plane, and copies the options of its line.
 """
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import Final
@@ -14,6 +15,7 @@ from workers.transports.base import RefusedError, UnreachableNodeError
 
 SECONDS: Final = 20.0
 MOST_ERROR: Final = 300
+MOST_OUTPUT: Final = 16 << 10
 
 # Constant text, run by python3 on the node. It contains no single quotes, since they enclose it.
 # Variable input comes on stdin.
@@ -103,10 +105,31 @@ async def authorize(
     """
     asked = json.dumps({"new": new, "old": list(old), "remove": remove}).encode()
     try:
-        done = await connection.run(COMMAND, input=asked, encoding=None, timeout=SECONDS)
+        async with asyncio.timeout(SECONDS):
+            status, output = await _run(connection, asked)
+    except TimeoutError:
+        raise UnreachableNodeError(f"no reply of the node within {SECONDS:g} s") from None
     except (OSError, asyncssh.Error) as error:
         raise UnreachableNodeError(f"no command on the node: {error}") from error
-    if done.exit_status != 0:
-        output = done.stderr if isinstance(done.stderr, bytes) else b""
+    if status != 0:
         lines = output.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
-        raise RefusedError("authorized-keys", lines[-1][:MOST_ERROR])
+        # Commands of admins print the cause on a terminal.
+        cause = "".join(char if char.isprintable() else "?" for char in lines[-1][:MOST_ERROR])
+        raise RefusedError("authorized-keys", cause)
+
+
+async def _run(connection: asyncssh.SSHClientConnection, asked: bytes) -> tuple[int | None, bytes]:
+    """Return the status of the program, and the bounded output of its errors."""
+    process = await connection.create_process(COMMAND, encoding=None, stdout=asyncssh.DEVNULL)
+    try:
+        process.stdin.write(asked)
+        process.stdin.write_eof()
+        output = b""
+        while piece := await process.stderr.read(MOST_OUTPUT):
+            output += piece
+            if len(output) > MOST_OUTPUT:
+                raise RefusedError("authorized-keys", "the node returned too much output")
+        await process.wait_closed()
+        return process.exit_status, output
+    finally:
+        process.close()  # without waiting for a node that does not confirm it

@@ -4,12 +4,14 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
+import asyncssh
 import pytest
 
 from tenants.keyring import SshKey
 from tests.support.openssh_node import OpensshNode, openssh_node
 from tests.support.ssh_node import SshNode, ssh_node
 from tests.workers.transports.conftest import REAL, bundle, put_in_place
+from workers.transports.authorized_keys import authorize
 from workers.transports.base import RefusedError, UnreachableNodeError
 from workers.transports.ssh import Patience, SshTransport
 
@@ -110,3 +112,23 @@ async def test_a_node_whose_keys_are_elsewhere_is_reported(node: Served) -> None
 
     await line.close()
     assert authorized(node).read_text() == "# moved\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "cause"),
+    [
+        ("head -c 100000 /dev/zero >&2; exit 1", "too much output"),
+        (r"printf 'no\033]0;title\007 keys\n' >&2; exit 1", r"no\?]0;title\? keys"),
+    ],
+)
+async def test_output_of_a_hostile_node_is_bounded_and_printable(
+    tmp_path: Path, script: str, cause: str
+) -> None:
+    async with ssh_node(tmp_path, prefix=("sh", "-c", script)) as served:
+        address, key = served.address, SshKey.generate()
+        async with asyncssh.connect(
+            address.host, port=address.port, username=address.user, known_hosts=None,
+            client_keys=list(address.client_keys), config=None,
+        ) as connection:  # fmt: skip
+            with pytest.raises(RefusedError, match=cause):
+                await authorize(connection, new=key.public, old=[], remove=False)
