@@ -168,8 +168,10 @@ def test_variables_of_the_recipe_are_known_and_its_addresses_are_valid() -> None
         line.replace('"', "").split("=", 1) for line in lines if not line.startswith("#")
     )
 
-    names = {name for name in (*environment, *example) if name.startswith("TESSERA_")}
-    assert names <= KNOWN
+    # A join bundle contains only known variables, so credentials in others would be missing.
+    assert {*environment, *example} <= KNOWN
+    credentials = {"TESSERA_STORAGE_ACCESS_KEY", "TESSERA_STORAGE_SECRET_KEY"}
+    assert credentials <= set(environment) & set(example)
     for url in (environment["TESSERA_REDIS_URL"], example["TESSERA_REDIS_URL"]):
         master = sentinel_master(url.replace("${REDIS_PASSWORD:?set it in .env}", "p"))
         assert master is not None
@@ -177,6 +179,15 @@ def test_variables_of_the_recipe_are_known_and_its_addresses_are_valid() -> None
     found = databases(example["TESSERA_DATABASE_URL"])["default"]
     assert (found["HOST"], found["PORT"]) == ("db-a,db-b", "5432,5432")
     assert "password" not in example["TESSERA_SEAL_SECRET"].lower()
+
+
+def test_the_image_of_the_recipe_has_the_client_of_object_stores() -> None:
+    tessera = yaml.safe_load((HA / "compose.yaml").read_text())["x-tessera"]
+    name = tessera["build"].get("args", {}).get("REQUIREMENTS", "server")
+
+    assert "${REQUIREMENTS}.txt" in (DEPLOY / "Dockerfile").read_text()
+    assert tessera["environment"]["TESSERA_STORAGE"].startswith("s3://")
+    assert "\nboto3==" in (PROJECT_ROOT / "requirements" / f"{name}.txt").read_text()
 
 
 def test_the_load_balancer_asks_each_control_host_whether_it_is_ready() -> None:

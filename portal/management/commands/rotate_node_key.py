@@ -51,9 +51,9 @@ class Command(BaseCommand):
     def _begin(self) -> None:
         if settings.TESSERA.ssh_keys:
             raise CommandError(
-                "the SSH key is in the environment: set TESSERA_SSH_KEY to the new key and "
-                "TESSERA_SSH_KEY_FALLBACKS to the old one on each host, and restart its "
-                "processes; then run this command with --status"
+                "the SSH key is in the environment: add the new key to TESSERA_SSH_KEY_FALLBACKS "
+                "on all hosts and restart their processes; then exchange it with TESSERA_SSH_KEY "
+                "on each host, restart again, and run this command with --status"
             )
         new = SshKey.generate()
         if replace_ssh_key(new, now=database_now(), actor=ACTOR):
