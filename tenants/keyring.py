@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
     PublicFormat,
+    load_pem_private_key,
     load_ssh_private_key,
 )
 from django.conf import settings
@@ -61,7 +62,7 @@ class SshKey:
     """A key pair with which the control plane signs in at nodes.
 
     Attributes:
-        private: in OpenSSH's format.
+        private: in OpenSSH's or PEM format.
         public: type and key, as in ``authorized_keys``, without options and comment.
     """
 
@@ -82,13 +83,16 @@ class SshKey:
         Raises:
             UnreadableKeyError: the text is not an unencrypted private key.
         """
+        # Earlier versions accepted PEM files of admins; asyncssh reads both formats.
+        is_openssh = "BEGIN OPENSSH PRIVATE KEY" in private
+        load = load_ssh_private_key if is_openssh else load_pem_private_key
         try:
-            key = load_ssh_private_key(private.encode(), None)
+            key = load(private.encode(), None)
+            line = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
         except (ValueError, TypeError, UnsupportedAlgorithm):
             raise UnreadableKeyError(
-                "an SSH key is not an unencrypted private key in OpenSSH's format"
+                "an SSH key is not an unencrypted private key in OpenSSH's or PEM format"
             ) from None
-        line = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
         return cls(private=private, public=line.decode())
 
 

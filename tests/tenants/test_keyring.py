@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import asyncssh
 import pytest
 from django.core import signing
 from django.core.management import CommandError, call_command
@@ -105,6 +106,18 @@ def test_keys_of_an_earlier_version_remain_the_keys(data: DataDir) -> None:
     stored = b"".join(bytes(row.sealed) for row in InstallationKey.objects.all())
     assert b"k" * 50 not in stored
     assert b"OPENSSH" not in stored
+
+
+def test_a_key_in_pem_format_of_an_earlier_version_remains_the_key(data: DataDir) -> None:
+    key = asyncssh.generate_private_key("ssh-rsa")
+    (data.root / "ssh").mkdir(parents=True)
+    data.client_key.write_text(key.export_private_key("pkcs1-pem").decode())
+
+    call_command("set_up", verbosity=0)
+
+    (found,) = load_keyring().ssh_keys
+    assert found.public == key.export_public_key().decode().strip()
+    assert asyncssh.import_private_key(found.private) == key
 
 
 def test_the_environment_comes_before_the_database(data: DataDir, settings: Any) -> None:
