@@ -92,7 +92,7 @@ class LogStorage(Protocol):
 
     The bytes at an offset never change, so repeated and concurrent writes of one log by several
     hosts are harmless. If a log has a gap, its extent begins behind the last gap or, in a
-    directory, at its first segment; the caller stores the first offset.
+    directory, behind the last missing segment; the caller stores the first offset.
     """
 
     def extent(self, path: str, *, first: int = 0) -> Extent:

@@ -90,9 +90,12 @@ class DirectoryLogs:
         starts = _starts(directory)
         if not starts:
             return Extent(first, first)
-        last = starts[-1]
+        begin = last = starts.pop()
         end = last + _segment(directory, last).stat().st_size
-        return Extent(max(first, starts[0]), max(first, end))
+        # A missing segment is a gap, which nothing can fill any more.
+        while starts and starts[-1] == begin - self._segment_bytes:
+            begin = starts.pop()
+        return Extent(max(first, begin), max(first, end))
 
     def _forget(self, directory: Path, offset: int) -> None:
         for start in _starts(directory):

@@ -52,6 +52,18 @@ def test_everything_is_copied_and_the_source_stays(
     assert again == MoveProgress(seen=4, verified=2)
 
 
+def test_a_log_is_copied_from_its_last_gap_on(pair: tuple[FileStorage, FileStorage]) -> None:
+    source, target = pair
+    source.logs.write(LOG, offset=0, data=b"before", cap_bytes=CAP)
+    # The service ended before it had deleted the bytes before the gap.
+    source.logs.write(LOG, offset=30, data=b"behind the gap", cap_bytes=CAP)
+
+    StorageMove(source, target).run()
+
+    assert target.logs.extent(LOG) == Extent(30, 44)
+    assert target.logs.read(LOG, offset=30, limit=99).data == b"behind the gap"
+
+
 def test_logs_that_grow_meanwhile_are_copied_by_the_next_pass(
     pair: tuple[FileStorage, FileStorage],
 ) -> None:
