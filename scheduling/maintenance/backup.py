@@ -99,7 +99,7 @@ def make_backup(
             audit_head = str(head())
             database.dump(copy)
             files = {database.file_name: copy, **_files(data_dir, folders)}
-            if storage is not None and storage.is_shared:
+            if storage is not None and _is_elsewhere(storage, data_dir):
                 files |= _files(_fetched(storage, folders, Path(scratch)), list(STORED))
             facts = {"engine": database.engine, "audit_head": audit_head}
             count = _write(partial, files, facts, now=now)
@@ -148,11 +148,12 @@ def restore_backup(
         target = storage if storage is not None else DirectoryStorage(data_dir)
         newest = _skip_given_job_ids(database, given, target.logs.job_ids())
         uid = skip_uids(given_uid)
+        is_elsewhere = _is_elsewhere(target, data_dir)
         for name in manifest["files"]:
-            is_stored = target.is_shared and Path(name).parts[0] in STORED
+            is_stored = is_elsewhere and Path(name).parts[0] in STORED
             if name != database.file_name and not is_stored:
                 _put_back(root / name, data_dir / name)
-        if target.is_shared:
+        if is_elsewhere:
             StorageMove(DirectoryStorage(root), target).run()
     return BackupReport(
         path=source,
@@ -184,8 +185,13 @@ def _given_uid() -> int | None:
         return None
 
 
+def _is_elsewhere(storage: FileStorage, data_dir: Path) -> bool:
+    """Return whether the storage is an object store or another directory."""
+    return storage.local_path(ROUNDS) != data_dir / ROUNDS
+
+
 def _fetched(storage: FileStorage, folders: Collection[str], scratch: Path) -> Path:
-    """Copy files of an object store into a directory with the layout of a data directory."""
+    """Copy files of another storage into a directory with the layout of a data directory."""
     root = scratch / "files"
     StorageMove(
         storage,

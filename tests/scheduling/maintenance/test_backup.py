@@ -378,3 +378,19 @@ def test_a_backup_of_an_object_store_can_be_restored_to_a_directory_and_back(
         assert storage.logs.read("1/1/worker-0.log", offset=0, limit=9999).data == b"text" * 500
     for name in ("c", "d"):
         assert (tmp_path / name / "ssh" / "id_ed25519").read_text() == "private"
+
+
+def test_files_of_a_storage_in_another_directory_are_backed_up_and_restored_there(
+    tmp_path, data_dir, database
+):
+    first, second = DirectoryStorage(tmp_path / "nfs"), DirectoryStorage(tmp_path / "other")
+    archive = f"archives/{'a' * 64}"
+    first.put(archive, b"source")
+    first.logs.write("7/1/worker-0.log", offset=0, data=b"log", cap_bytes=1 << 20)
+
+    report = back_up(tmp_path, data_dir, database, storage=first, with_logs=True)
+    restore_backup(source=report.path, data_dir=data_dir, database=database, storage=second)
+
+    assert second.get(archive) == b"source"
+    assert second.logs.read("7/1/worker-0.log", offset=0, limit=9).data == b"log"
+    assert not (data_dir / archive).exists()
