@@ -3,7 +3,7 @@
 import base64
 import binascii
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from tessera import protocol
 from tessera.device_sharing import MAX_GUESTS
@@ -23,6 +23,8 @@ from workers.transports.base import (
 )
 
 T = TypeVar("T")
+MOST_OFFSET: Final = 10**15
+"""The names of stored logs have room for such offsets; others would escape the cap and pruning."""
 
 
 def checked(read: Callable[[protocol.Json], T], reply: protocol.Json) -> T:
@@ -90,8 +92,8 @@ def read_chunk(reply: protocol.Json, *, offset: int, limit: int) -> Chunk:
         data = base64.b64decode(text.encode(), validate=True)
     except (binascii.Error, ValueError):
         raise ProtocolError("bad-field", "read.data: must be base64") from None
-    start = take.integer("offset", None, 0, 1 << 62)
-    end = take.integer("end", None, 0, 1 << 62)
+    start = take.integer("offset", None, 0, MOST_OFFSET)
+    end = take.integer("end", None, 0, MOST_OFFSET)
     if len(data) > limit or (data and start < offset) or start + len(data) > end:
         raise ProtocolError("bad-field", "read: the returned part does not match the request")
     return Chunk(data=data, offset=start, end=end, closed=take.boolean("closed", default=False))

@@ -278,6 +278,7 @@ def test_no_bytes_raise_out_of_the_session(raw: bytes) -> None:
         {"data": "YWJj", "offset": 1, "end": 9, "closed": "yes"},
         {"data": "YWJjZGVm", "offset": 4, "end": 99},
         {"data": "YWJj", "offset": 3, "end": 99},
+        {"data": "YWJj", "offset": 10**16, "end": 10**16 + 3},
         {"data": 7, "offset": 4, "end": 99},
     ],
 )
