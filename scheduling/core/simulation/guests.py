@@ -88,8 +88,10 @@ class SimulatedGuests:
         self._slowed: set[int] = set()
         self._devices: tuple[object, dict[tuple[str, int], tuple[str, int]]] = (None, {})
         self._peers = SimulatedPeers(jobs, clock, rules)
-        for guest in (*rules.guests, *(peer.guest for peer in rules.peers)):
+        for guest in rules.guests:
             jobs.take_over_guest(guest, rules.grace)
+        for peer in rules.peers:
+            jobs.take_over_guest(peer.guest, jobs.grace)
         for job_id in jobs.holding:
             self._await_steady(job_id)
         self._at_first = {
@@ -118,7 +120,7 @@ class SimulatedGuests:
         now = self._clock.now
         return max(
             (
-                self._jobs.leaves_at.get(guest.job.id, now + self._rules.grace) - now
+                self._jobs.leaves_at.get(guest.job.id, now + self._grace_of(guest.job.id)) - now
                 for guest in self._jobs.guests.values()
                 if guest.address in addresses
             ),
@@ -131,7 +133,7 @@ class SimulatedGuests:
         is_shared = result.guests or result.peers
         hosts = {host.address: host for host in self._hosts()} if is_shared else {}
         for job_id in result.guest_leaves:
-            jobs.notify_guest(job_id, self._rules.grace)
+            jobs.notify_guest(job_id, self._grace_of(job_id))
         for job_id in result.promotions:
             jobs.promote(job_id)
         for start in result.guests:
@@ -145,6 +147,10 @@ class SimulatedGuests:
         for begun in result.starts:
             self._await_steady(begun.job_id)
         self.refresh()
+
+    def _grace_of(self, job_id: int) -> float:
+        """Return the seconds that a job takes to leave: one paired by its policy saves its state."""
+        return self._jobs.grace if job_id in self._peers.turns else self._rules.grace
 
     def refresh(self) -> None:
         """Set the speeds of all guests and of their holders."""

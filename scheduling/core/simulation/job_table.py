@@ -63,6 +63,7 @@ class JobTable:
         guests: the running guests by job ID; they hold no devices.
         leaves_at: time at which a guest with notice leaves.
         known: facts of jobs.
+        grace: seconds that a preempted job takes to leave.
         observes: whether facts are updated, since a policy reads them.
         devices: number of held devices.
         cache: facts of earlier decisions.
@@ -90,7 +91,7 @@ class JobTable:
         self.engine: CellEngine = engine_for(snapshot)
         self._numbered: int | None = None
         self.cache = DecisionCache()
-        self._clock, self._remaining, self._grace = clock, remaining, grace
+        self._clock, self._remaining, self.grace = clock, remaining, grace
         self._speedup, self._overhead, self._steps = speedup, overhead, steps
         self._began = snapshot.now
         self._progress: dict[int, JobProgress] = {}
@@ -343,7 +344,7 @@ class JobTable:
         self._progress[held.id] = progress
         progress.begin(now, self._rate(job), 0.0)
         if held.leaving:
-            self._stop(progress, self._grace if grace is None else grace)
+            self._stop(progress, self.grace if grace is None else grace)
         else:
             self._await_end(progress)
 
@@ -417,14 +418,14 @@ class JobTable:
     def _notify(self, job_id: int) -> None:
         """Notify a job to leave."""
         if job_id in self.guests:
-            self.notify_guest(job_id, self._grace)
+            self.notify_guest(job_id, self.grace)
             return
         held = self.holding.get(job_id)
         if held is None or held.leaving:
             return
         self.record.preemptions[job_id] += 1
         self.holding[job_id] = replace(held, leaving=True)
-        self._stop(self._progress[job_id], self._grace)
+        self._stop(self._progress[job_id], self.grace)
 
     def _await_gate(self, job: QueuedJob) -> None:
         opening = next_opening(job, self._clock.now)

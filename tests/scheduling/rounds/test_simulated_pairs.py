@@ -37,11 +37,6 @@ POLICIES: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 PACES = (Paces(0.9, 0.8), Paces(0.5, 0.4))
 MOST_ROUNDS = 24
-DIFFERENT = frozenset({4, 5, 8, 9, 12, 13})
-LATER_START = pytest.mark.xfail(
-    strict=True,
-    reason="a job that waits for the peers of a former holder is timed differently when simulated",
-)
 
 
 class PairCase(RandomCase):
@@ -169,9 +164,6 @@ def check(seed):
     return case.pairs
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [pytest.param(seed, marks=LATER_START) if seed in DIFFERENT else seed for seed in range(16)],
-)
+@pytest.mark.parametrize("seed", range(16))
 def test_simulated_pairs_decide_as_live_rounds_on_the_same_rows(seed):
     check(seed)
