@@ -20,10 +20,10 @@ from tests.factories.cluster import (
     make_job,
     make_virtual_cluster,
 )
+from tests.factories.peers import OFFER
 from tests.factories.scheduling import CONFIG
 from tests.factories.tenants import make_tenant
-from tests.scheduling.core.round.test_peers import OFFER
-from tests.scheduling.rounds.test_simulated_rounds import RandomCase, summary
+from tests.support.simulated_rounds import RandomCase, summary
 from workers.services.shared_devices import keep_shared
 from workers.transports.base import CompanyReading, DeviceReading, GuestReading
 
@@ -122,6 +122,7 @@ class PairCase(RandomCase):
             "attempt", "member", "device", "beside__attempt"
         ):
             holder, member = lease.beside, lease.member
+            assert holder is not None
             run_id = make_run_id(lease.attempt.uid, member.role, member.rank)
             company = CompanyReading(
                 holder_run_id=make_run_id(holder.attempt.uid, holder.role, holder.rank),
