@@ -12,7 +12,7 @@ import numpy as np
 
 from scheduling.core.forecast.durations import Lineage, RunTimes
 from scheduling.core.forecast.futures import Past, drifts, remaining_draws
-from scheduling.core.simulation.job_table import Remaining
+from scheduling.core.simulation.progress_table import Remaining
 from scheduling.core.values import ClusterSnapshot, JobFacts, QueuedJob
 
 MOST_ARRIVALS: Final = 2_000

@@ -16,7 +16,7 @@ from scheduling.core.policies import make_policy
 from scheduling.core.policies.base import TimeLimit
 from scheduling.core.round.policy_answers import MakePolicy
 from scheduling.core.simulation import SimulatedCluster, SimulationSettings
-from scheduling.core.simulation.job_table import Remaining
+from scheduling.core.simulation.progress_table import Remaining
 from scheduling.core.values import ClusterSnapshot, HoldingJob, JobFacts, QueuedJob
 from tessera.reasons import ReasonCode
 

@@ -22,7 +22,7 @@ from scheduling.core.forecast.move_candidates import (
     start_seconds,
 )
 from scheduling.core.simulation import Overhead, SimulatedCluster
-from scheduling.core.simulation.job_table import Remaining
+from scheduling.core.simulation.progress_table import Remaining
 from scheduling.core.values import ClusterSnapshot, JobFacts, QueuedJob, Start
 
 SURE: Final = 0.95

@@ -32,8 +32,10 @@ from scheduling.core.simulation.held_devices import (
     set_health,
     types_of,
 )
-from scheduling.core.simulation.job_table import JobTable, Remaining
+from scheduling.core.simulation.job_table import JobTable
+from scheduling.core.simulation.job_values import first_in_line
 from scheduling.core.simulation.jobs import NO_OVERHEAD, Overhead
+from scheduling.core.simulation.progress_table import Remaining
 from scheduling.core.simulation.results import SimulationRecord
 from scheduling.core.simulation.speedup import Speedup, proportional
 from scheduling.core.values import (
@@ -202,7 +204,7 @@ class SimulatedCluster:
             round_number=self._round,
             seed=self._round,
             vcs=tuple(self._vcs.values()),
-            queued=jobs.first_in_line(self._settings.most_waiting),
+            queued=first_in_line(jobs.waiting, self._settings.most_waiting),
             holding=tuple(jobs.holding.values()),
             known=jobs.known if self._ticks else {},
         )

@@ -149,7 +149,7 @@ class SimulatedGuests:
         self.refresh()
 
     def _grace_of(self, job_id: int) -> float:
-        """Return the seconds that a job takes to leave: one paired by its policy saves its state."""
+        """Return the seconds that a job takes to leave; a paired job saves its state."""
         return self._jobs.grace if job_id in self._peers.turns else self._rules.grace
 
     def refresh(self) -> None:

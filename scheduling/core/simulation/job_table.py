@@ -1,28 +1,28 @@
 """Live jobs of a simulation: queue, devices, progress and record."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
 from scheduling.core.cells import CellEngine
-from scheduling.core.jobspec import Demand, JobClass
+from scheduling.core.jobspec import Demand
 from scheduling.core.round.claims import groups_of
 from scheduling.core.round.decision_cache import DecisionCache
 from scheduling.core.round.engine_setup import engine_for
 from scheduling.core.round.gang_requests import group_name, parts_of
 from scheduling.core.round.gates import next_opening
 from scheduling.core.simulation.events import EventClock, EventKind
-from scheduling.core.simulation.facts import after_restart, after_run, while_running
+from scheduling.core.simulation.facts import after_restart, after_run
 from scheduling.core.simulation.held_devices import rebound, release, shape_of
-from scheduling.core.simulation.jobs import JobProgress, Overhead
+from scheduling.core.simulation.job_values import holding_job, queued_job
+from scheduling.core.simulation.jobs import Overhead
+from scheduling.core.simulation.progress_table import ProgressTable, Remaining
 from scheduling.core.simulation.results import SimulationRecord
 from scheduling.core.simulation.speedup import HeldShape, Speedup, proportional
 from scheduling.core.values import (
     ClusterSnapshot,
     GuestStart,
     HeldGuest,
-    HeldLeaf,
     HoldingJob,
     JobFacts,
     QueuedJob,
@@ -31,9 +31,6 @@ from scheduling.core.values import (
     Start,
 )
 from tessera.reasons import ReasonCode
-
-Remaining = Callable[[int], float]
-"""Remaining seconds of a job at its requested size; called once, when it first holds devices."""
 
 _NO_DEVICES: Final = HeldShape(types=(), nodes=0, devices=0)
 
@@ -91,10 +88,9 @@ class JobTable:
         self.engine: CellEngine = engine_for(snapshot)
         self._numbered: int | None = None
         self.cache = DecisionCache()
-        self._clock, self._remaining, self.grace = clock, remaining, grace
-        self._speedup, self._overhead, self._steps = speedup, overhead, steps
+        self._clock, self.grace, self._speedup = clock, grace, speedup
         self._began = snapshot.now
-        self._progress: dict[int, JobProgress] = {}
+        self._progress = ProgressTable(clock, remaining, overhead, steps)
         self._shapes: dict[int, HeldShape] = {}
         self._starting: dict[int, float] = {}
         self._asked: dict[int, Demand] = {}
@@ -111,23 +107,9 @@ class JobTable:
             self.known[job.id] = known
         self._await_gate(job)
 
-    def first_in_line(self, most: int) -> tuple[QueuedJob, ...]:
-        """Return at most ``most`` waiting jobs of each virtual cluster and class."""
-        if len(self.waiting) <= most:
-            return tuple(self.waiting.values())
-        lines: dict[tuple[int, JobClass], list[QueuedJob]] = defaultdict(list)
-        for job in self.waiting.values():
-            lines[job.vc, job.job_class].append(job)
-        return tuple(
-            job
-            for line in lines.values()
-            for job in sorted(line, key=lambda job: (-job.priority, job.submitted, job.id))[:most]
-        )
-
     def progress(self, job_id: int) -> float:
         """Return the seconds that a job has run here, as if at the requested size."""
-        job = self._progress.get(job_id)
-        return 0.0 if job is None else job.progress(self._clock.now)
+        return self._progress.done(job_id)
 
     def has_started(self, job_id: int) -> bool:
         """Return whether a live job holds devices or has held some."""
@@ -135,20 +117,16 @@ class JobTable:
 
     def is_current(self, job_id: int, version: int) -> bool:
         """Return whether a job still holds the devices for which an event was made."""
-        job = self._progress.get(job_id)
-        return job is not None and job.version == version and self._runs(job_id)
+        return self._progress.is_version(job_id, version) and self._runs(job_id)
 
     def began(self, job_id: int) -> float:
         """Return the start of the progress of a running job."""
-        return self._progress[job_id].began
+        return self._progress.began(job_id)
 
     def set_pace(self, job_id: int, pace: float) -> None:
         """Let a running job make progress at a part of its full speed, unless it is leaving."""
-        progress = self._progress.get(job_id)
-        if progress is None or not progress.full or not self._runs(job_id):
-            return
-        if progress.set_pace(self._clock.now, pace):
-            self._await_end(progress)
+        if self._runs(job_id):
+            self._progress.set_pace(job_id, pace)
 
     def take_over_guest(self, guest: HeldGuest, grace: float) -> None:
         """Add a guest that runs at the start."""
@@ -161,7 +139,7 @@ class JobTable:
         (leaf,) = start.member.leaves
         (index,) = start.member.device_indices
         self.guests[job.id] = HeldGuest(
-            job=self._held(job, start.member.leaves),
+            job=holding_job(job, (start.member.leaves,), self._clock.now),
             address=leaf.address,
             node=start.member.node,
             index=index,
@@ -178,7 +156,7 @@ class JobTable:
         if guest is not None and not guest.job.leaving:
             self.record.preemptions[job_id] += 1
             self.guests[job_id] = replace(guest, job=replace(guest.job, leaving=True))
-            self._stop(self._progress[job_id], grace)
+            self._stop(job_id, grace)
 
     def promote(self, job_id: int) -> None:
         """Let a guest hold its device; the engine has to be restored afterwards."""
@@ -245,7 +223,7 @@ class JobTable:
         """Complete a running job."""
         self._release(job_id)
         self.record.ends[job_id] = self._clock.now
-        self._progress.pop(job_id, None)
+        self._progress.end(job_id)
         for other in [job for job in self.waiting.values() if job_id in job.after]:
             after = tuple(one for one in other.after if one != job_id)
             self.waiting[other.id] = replace(other, after=after)
@@ -257,9 +235,9 @@ class JobTable:
             self._observe(job_id)
             self.known[job_id] = after_run(self.known[job_id], now=now)
         self._release(job_id)
-        progress = self._progress[job_id]
-        progress.version += 1
-        self.waiting[job_id] = replace(progress.job, claims=None, waiting_for=())
+        self._progress.leave(job_id)
+        job = self._progress.job(job_id)
+        self.waiting[job_id] = replace(job, claims=None, waiting_for=())
 
     def interrupt(self, job_id: int, failed: str, usable: frozenset[str]) -> None:
         """Remove the devices of a job without notice, and retry it soon on other nodes.
@@ -270,18 +248,18 @@ class JobTable:
             usable: nodes that accept work in the chains of the failed node.
         """
         self.record.failures[job_id] += 1
-        progress, nodes = self._progress[job_id], 1
-        if job_id in self.holding:
-            nodes = self._shape(job_id).nodes
-        lost = progress.fail(self._clock.now, self._overhead(job_id).checkpoint)
-        self.record.lost[job_id] += lost
-        for avoided in ({*progress.job.excluded_nodes, failed}, {failed}, set[str]()):
+        job = self._progress.job(job_id)
+        nodes = self._shape(job_id).nodes if job_id in self.holding else 1
+        self.record.lost[job_id] += self._progress.fail(job_id)
+        for avoided in ({*job.excluded_nodes, failed}, {failed}, set[str]()):
             if not avoided or len(usable - avoided) >= nodes:
                 break
-        progress.job = replace(
-            progress.job,
-            excluded_nodes=tuple(sorted(avoided)),
-            backoff_until=self._clock.now + RETRY_SECONDS,
+        self._progress.requeue(
+            replace(
+                job,
+                excluded_nodes=tuple(sorted(avoided)),
+                backoff_until=self._clock.now + RETRY_SECONDS,
+            )
         )
         self.leave(job_id)
         self._await_gate(self.waiting[job_id])
@@ -294,9 +272,7 @@ class JobTable:
             lost: seconds of work at the requested size that its next start repeats.
         """
         self._notify(job_id)
-        progress = self._progress[job_id]
-        progress.left += lost
-        progress.done -= lost
+        self._progress.repeat(job_id, lost)
         self.record.lost[job_id] += lost
 
     def amend(self, job_id: int, job: QueuedJob | None) -> None:
@@ -324,33 +300,19 @@ class JobTable:
         return job_id in self.holding or job_id in self.guests
 
     def _take_over(self, held: HoldingJob, grace: float | None = None) -> None:
-        known, now = self.known.get(held.id), self._clock.now
+        known = self.known.get(held.id)
         asked = (known.asked if known is not None else None) or held.demand
         self._asked[held.id] = asked
-        job = QueuedJob(
-            id=held.id,
-            vc=held.vc,
-            tenant=held.tenant,
-            owner=held.owner,
-            owner_name="",
-            priority=held.priority,
-            job_class=held.job_class,
-            demand=asked,
-            submitted=held.submitted,
-            user_cap=held.user_cap,
-        )
-        left = max(self._remaining(held.id), 0.0)
-        progress = JobProgress(job=job, left=left, since=now, observed=now, observed_left=left)
-        self._progress[held.id] = progress
-        progress.begin(now, self._rate(job), 0.0)
+        job = queued_job(held, asked)
+        self._progress.take_over(job, self._rate(job))
         if held.leaving:
-            self._stop(progress, self.grace if grace is None else grace)
+            self._stop(held.id, self.grace if grace is None else grace)
         else:
-            self._await_end(progress)
+            self._progress.await_end(held.id)
 
     def _start(self, start: Start, delay: Callable[[set[str]], float]) -> None:
         job = self.waiting.pop(start.job_id)
-        held = self._held(job, *(member.leaves for member in start.members))
+        held = holding_job(job, tuple(member.leaves for member in start.members), self._clock.now)
         if start.demand is not None:
             held = replace(held, demand=start.demand)
         self.holding[job.id] = held
@@ -362,40 +324,13 @@ class JobTable:
                 self._starting[job.id] = self._clock.now + wait
         self._begin(job, self._rate(job), wait)
 
-    def _held(self, job: QueuedJob, *members: tuple[HeldLeaf, ...]) -> HoldingJob:
-        return HoldingJob(
-            id=job.id,
-            vc=job.vc,
-            tenant=job.tenant,
-            owner=job.owner,
-            priority=job.priority,
-            job_class=job.job_class,
-            demand=job.demand,
-            submitted=job.submitted,
-            since=self._clock.now,
-            leaving=False,
-            members=members,
-            user_cap=job.user_cap,
-        )
-
     def _begin(self, job: QueuedJob, rate: float, wait: float = 0.0) -> None:
         """Start the progress of a job after ``wait`` and its own delays."""
-        now, overhead = self._clock.now, self._overhead(job.id)
-        delay = wait + overhead.start
-        progress = self._progress.get(job.id)
-        if progress is None:
-            left = max(self._remaining(job.id), 0.0)
-            progress = JobProgress(job=job, left=left, since=now, observed_left=left)
-            self._progress[job.id] = progress
-        else:
-            delay += overhead.restart
+        if self._progress.begin(job, rate, wait):
             self.record.restarts[job.id] += 1
             if self.observes:
                 self.known[job.id] = after_restart(self.known.get(job.id))
-        self.record.starts.setdefault(job.id, now)
-        progress.begin(now, rate, delay)
-        progress.observed = now + overhead.start
-        self._await_end(progress)
+        self.record.starts.setdefault(job.id, self._clock.now)
 
     def _rate(self, job: QueuedJob) -> float:
         """Return the speed of a job on its new devices."""
@@ -425,24 +360,18 @@ class JobTable:
             return
         self.record.preemptions[job_id] += 1
         self.holding[job_id] = replace(held, leaving=True)
-        self._stop(self._progress[job_id], self.grace)
+        self._stop(job_id, self.grace)
 
     def _await_gate(self, job: QueuedJob) -> None:
         opening = next_opening(job, self._clock.now)
         if opening is not None:
             self._clock.add(opening, EventKind.GATE, job.id)
 
-    def _await_end(self, job: JobProgress) -> None:
-        if job.rate > 0.0:
-            self._clock.add(job.end, EventKind.END, job.job.id, job.version)
-
-    def _stop(self, progress: JobProgress, grace: float) -> None:
+    def _stop(self, job_id: int, grace: float) -> None:
         """End the progress of a job, which leaves after ``grace`` seconds."""
-        progress.stop(self._clock.now)
-        at, job_id = self._clock.now + grace, progress.job.id
         if job_id in self.guests:
-            self.leaves_at[job_id] = at
-        self._clock.add(at, EventKind.LEAVE, job_id, progress.version)
+            self.leaves_at[job_id] = self._clock.now + grace
+        self._progress.stop(job_id, grace)
 
     def _count_guest(self, guest: HeldGuest) -> None:
         """Count the seconds of a guest, which no longer is one."""
@@ -476,13 +405,7 @@ class JobTable:
 
     def _observe(self, job_id: int) -> None:
         """Update the facts of a running job; a guest uses no devices, and its speed is no fact."""
-        known, progress = self.known.get(job_id), self._progress[job_id]
-        now = self._clock.now
-        progress.advance(now)
-        steps = None if self._steps is None else self._steps(job_id)
-        shape = _NO_DEVICES
-        if job_id in self.holding:
-            shape = self._shape(job_id)
-        self.known[job_id] = while_running(
-            known, progress, shape, self._asked[job_id], now=now, steps=steps
+        shape = self._shape(job_id) if job_id in self.holding else _NO_DEVICES
+        self.known[job_id] = self._progress.facts(
+            job_id, self.known.get(job_id), shape, self._asked[job_id]
         )
