@@ -122,6 +122,7 @@ class _Seating:
         if (
             has_guests
             or self._others_leave(host)
+            or self._is_pair(host, seat)
             or seat.holder in self._leaving
             or not host.steady_seconds
         ):
@@ -136,6 +137,10 @@ class _Seating:
         leaving = self._leaving | self.leaves
         jobs = [peer.guest.job for peer in self._peers_at[host.address]]
         return any(job.leaving or job.id in leaving for job in jobs)
+
+    def _is_pair(self, host: Host, seat: PlannedPeer) -> bool:
+        """Return whether a job of a former plan still runs at the same time as the holder."""
+        return not seat.turn_seconds and bool(self._peers_at[host.address])
 
     def _clear_guests(self, host: Host) -> bool:
         """Order the guests of a device to leave for a pair; returns whether there are any."""

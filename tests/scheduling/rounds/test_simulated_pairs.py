@@ -11,6 +11,7 @@ from scheduling.core.sharing.pairs import Paces
 from scheduling.core.simulation import SimulatedCluster, SimulationSettings
 from scheduling.core.simulation.guests import GuestRules
 from scheduling.rounds.snapshot import take_snapshot
+from scheduling.rounds.snapshot.guests import LEAST_HEADROOM, PEAK_FACTOR
 from scheduling.runs.models import Lease, PairPace
 from tenants.roles import Role
 from tessera.run_spec import make_run_id
@@ -37,6 +38,8 @@ POLICIES: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 PACES = (Paces(0.9, 0.8), Paces(0.5, 0.4))
 MOST_ROUNDS = 24
+MEMORY_FREE = (8 << 30) - LEAST_HEADROOM - int(PEAK_FACTOR * (2 << 30))
+"""Memory of a device of 8 GiB beside a job with 2 GiB."""
 
 
 class PairCase(RandomCase):
@@ -62,7 +65,7 @@ class PairCase(RandomCase):
                 )
         snapshot = take_snapshot(number=1, now=NOW, config=CONFIG).snapshot
         offer = replace(OFFER, mode=SharingMode.SLOT, consent=Consent.SAME_TENANT)
-        offer = replace(offer, memory_free=1 << 40, steady_seconds=0.0)
+        offer = replace(offer, memory_free=MEMORY_FREE, steady_seconds=0.0)
         self.world = SimulatedCluster(
             snapshot,
             self.durations.__getitem__,
@@ -114,7 +117,8 @@ class PairCase(RandomCase):
         mine = Lease.objects.filter(job=job, kind="using", released_at=None)
         beside = Lease.objects.filter(kind="guest", released_at=None)
         there = beside.filter(device_id__in=mine.values("device_id"))
-        return not there.exclude(beside__attempt__job=job).exists()
+        # A former attempt of the same job is a former holder, too.
+        return not there.exclude(beside__in=mine.values("member_id")).exists()
 
     def _report(self):
         """Let the nodes report the paces of the running pairs."""

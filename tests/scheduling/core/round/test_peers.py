@@ -121,6 +121,22 @@ def test_a_running_pair_stays_as_it_is(plan: Plan) -> None:
     assert not result.promotions
 
 
+def test_a_third_job_waits_until_the_second_one_has_left_the_device() -> None:
+    def of(one: Any) -> dict[str, Any]:
+        peer = peer_of(one, 1, 30)
+        job = replace(peer.guest.job, since=NOW - 10.0)
+        peer = replace(peer, guest=replace(peer.guest, job=job))
+        return {"hosts": (host_of(one, 1, slots=(1,)),), "peers": (peer,)}
+
+    pair, _ = decided(plan_of((1, 3), (30,)), 3, holding=running(1), of=of)
+    turns, _ = decided(plan_of((1, 30, 3), turn_seconds=60.0), 3, holding=running(1), of=of)
+
+    assert not any((*pair.policy_faults.values(), *turns.policy_faults.values()))
+    assert pair.preemptions == ()
+    assert pair.peers == ()
+    assert [one.seat.job_id for one in turns.peers] == [3]
+
+
 def test_a_pair_that_the_policy_separates_loses_the_second_job() -> None:
     result, _ = decided(
         plan_of((1,), (2,)),
