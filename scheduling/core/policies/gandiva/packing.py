@@ -6,7 +6,7 @@ gang has the same row on all of its devices, so that all its workers run at once
 the measured rates are too low.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -42,10 +42,15 @@ class Packs:
             "alone": {str(job): pace for job, pace in sorted(self.alone.items())},
         }
 
-    def measure(self, jobs: Mapping[int, PolicyJob]) -> None:
-        """Store the rates of jobs alone, and undo packs slower than one device alone."""
-        self.alone = {job: pace for job, pace in self.alone.items() if job in jobs}
-        self.barred = {pair for pair in self.barred if jobs.keys() >= set(pair)}
+    def measure(self, jobs: Mapping[int, PolicyJob], live: Collection[int]) -> None:
+        """Store the rates of jobs alone, and undo packs slower than one device alone.
+
+        Args:
+            jobs: the jobs that can get devices, by ID.
+            live: these, and the jobs that leave their devices and will wait again.
+        """
+        self.alone = {job: pace for job, pace in self.alone.items() if job in live}
+        self.barred = {(a, b) for a, b in self.barred if a in live and b in live}
         self.pairs = [pair for pair in self.pairs if jobs.keys() >= set(pair)]
         for job in jobs.values():
             measured = job.facts.step_time and job.phase is JobPhase.RUNNING

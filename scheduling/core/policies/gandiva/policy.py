@@ -109,7 +109,7 @@ class Gandiva:
         before: Mapping[int, Seat],
     ) -> tuple[list[PackedGang], Packs]:
         """Return the gangs to seat: jobs, and packs while demand exceeds the capacity."""
-        packs.measure(mine)
+        packs.measure(mine, {job.id for job in snapshot.jobs})
         alone = [_gang(job, snapshot, free) for job in mine.values()]
         overloaded = any(place.row > 0 for place in seat(alone, free, before).values())
         if not self.packing or not overloaded:

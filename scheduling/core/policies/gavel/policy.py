@@ -79,7 +79,7 @@ class Gavel:
         ]
         turns = Turns.from_state(state, snapshot.now)
         turns.credit(snapshot)
-        barred = self._barred(able, turns, state)
+        barred = self._barred(snapshot, able, turns, state)
         done = self._update(snapshot, turns, able, room, state, barred=barred)
         formed = {(tuple(jobs), kind) for jobs, kind in state.get("formed", ())}
         chosen = self._give_out(snapshot, turns, able, room, formed)
@@ -104,11 +104,18 @@ class Gavel:
         }
 
     def _barred(
-        self, able: Sequence[PolicyJob], turns: Turns, state: Mapping[str, Any]
+        self,
+        snapshot: Snapshot,
+        able: Sequence[PolicyJob],
+        turns: Turns,
+        state: Mapping[str, Any],
     ) -> frozenset[Pair]:
-        """Return the pairs that were slower together than alone, and drop their fractions."""
-        jobs = {job.id: job for job in able}
-        old = {(a, b) for a, b in state.get("barred", ()) if a in jobs and b in jobs}
+        """Return the pairs that were slower together than alone, and drop their fractions.
+
+        A job that leaves its device will wait again, so that its pairs are kept.
+        """
+        jobs, live = {job.id: job for job in able}, {job.id for job in snapshot.jobs}
+        old = {(a, b) for a, b in state.get("barred", ()) if a in live and b in live}
         slow = {
             (combination[0], combination[1])
             for combination in turns.fractions

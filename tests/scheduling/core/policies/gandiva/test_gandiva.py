@@ -173,6 +173,10 @@ def test_a_pack_that_makes_less_than_turns_is_undone_for_good():
     assert len(plan.allocs) == 1
     assert state["packs"]["barred"] == [[1, 2]]
 
+    leaving = replace(slow.jobs[1], phase=JobPhase.LEAVING)
+    _, state = policy.plan(replace(slow, jobs=(slow.jobs[0], leaving)), state)
+    assert state["packs"]["barred"] == [[1, 2]]
+
 
 @pytest.mark.parametrize("packing", [False, True])
 def test_jobs_that_may_not_share_never_do(packing):

@@ -109,3 +109,15 @@ def test_a_late_job_counts_more_when_ends_are_to_be_fair():
     )
 
     assert state["fractions"]["1"]["a"] > 2 * state["fractions"]["2"]["a"]
+
+
+def test_a_pair_that_was_slow_is_kept_while_one_of_its_jobs_leaves_its_device():
+    view = make_view([make_job(i, types=("a",), shareable=True) for i in (1, 2)], {"a": 1})
+    policy = make_policy("gavel", {"sharing": True})
+    leaving = replace(view.jobs[1], phase=JobPhase.LEAVING)
+
+    _, state = policy.plan(replace(view, jobs=(view.jobs[0], leaving)), {"barred": [[1, 2]]})
+    _, without = policy.plan(replace(view, jobs=view.jobs[:1]), state)
+
+    assert state["barred"] == [[1, 2]]
+    assert "barred" not in without
