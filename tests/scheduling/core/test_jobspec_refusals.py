@@ -299,6 +299,7 @@ REFUSED = [
     ("notify.to", "bob", "wrong-type", "user names"),
     ("idle_policy", [], "wrong-type", "warn_after"),
     ("idle_policy.below", 0, "out-of-range", ""),
+    ("idle_policy.devices", "some", "malformed", ""),
     ("idle_policy.warn_after", "1m", "out-of-range", "300"),
     ("idle_policy.stop_after", "soon", "malformed", "1d2h30m"),
     ("idle_policy", {"warn_after": "1h", "stop_after": "1h"}, "conflict", "5 minutes"),
