@@ -49,7 +49,7 @@ ALIASES = {"fast": ["H200", A100], "lost": ["H100", "H200"]}
         ("V100", ()),
     ],
 )
-def test_a_name_means_the_present_types_of_its_alias(name: str, types: tuple[str, ...]) -> None:
+def test_a_name_means_the_types_of_its_alias(name: str, types: tuple[str, ...]) -> None:
     assert types_named(name, TYPES, ALIASES) == types
 
 

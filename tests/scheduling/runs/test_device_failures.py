@@ -40,7 +40,7 @@ def add_jobs_elsewhere(member: Member, count: int) -> None:
     job = attempt.job
     for _ in range(count):
         job.pk, attempt.pk, member.pk = None, None, None
-        attempt.uid = uuid4()
+        attempt.uid = uuid4().hex
         job.save(force_insert=True)
         attempt.job = job
         attempt.save(force_insert=True)

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("scheduling", "0028_jump_host"),
+        ("scheduling", "0024_jump_host"),
     ]
 
     operations = [
