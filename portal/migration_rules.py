@@ -29,14 +29,14 @@ from django.db.models.fields import NOT_PROVIDED
 
 RELEASED: Final[Mapping[str, str]] = {
     "tenants": "0004_installation_keys",
-    "scheduling": "0024_jump_host",
+    "scheduling": "0025_suspect_devices",
     "workers": "0004_node_keys",
 }
 """The newest migration of each app in the previous release; change it with each release."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Violation:
+class RuleViolation:
     """An operation with which the previous release does not work.
 
     Attributes:
@@ -53,7 +53,7 @@ class Violation:
         return f"{self.migration}: {self.subject}: {self.rule}"
 
 
-def violations(migrations: Iterable[Migration]) -> list[Violation]:
+def violations(migrations: Iterable[Migration]) -> list[RuleViolation]:
     """Check the migrations of one app since the previous release, in their order.
 
     Tables and columns that these migrations create are not in use yet, and may change freely.
@@ -66,7 +66,7 @@ def violations(migrations: Iterable[Migration]) -> list[Violation]:
             subject, rule = _broken_rule(operation, new)
             if rule and not may_contract:
                 name = f"{migration.app_label}.{migration.name}"
-                found.append(Violation(migration=name, subject=subject, rule=rule))
+                found.append(RuleViolation(migration=name, subject=subject, rule=rule))
             _note(operation, new)
     return found
 

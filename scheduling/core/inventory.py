@@ -36,7 +36,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class NodePart:
     """The cell for the devices of one type of a node.
 
     Attributes:
@@ -64,7 +64,7 @@ class Proposal:
         warnings: descriptions of omitted or flattened parts.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[NodePart, ...]
     new_types: Mapping[str, CellType]
     extra: Mapping[str, tuple[int, ...]]
     warnings: tuple[str, ...]
@@ -100,7 +100,7 @@ def propose(
     division = divide(devices, reported_types(devices), homes, kept)
     taken = {home.address for home in homes}
     types: dict[str, CellType] = {}
-    parts: list[Part] = []
+    parts: list[NodePart] = []
     warnings: list[str] = []
     for group in division.groups:
         tree = _regular(group.devices, inventory.levels)
@@ -113,7 +113,7 @@ def propose(
         taken.add(address)
         cell, leaves = _cell(address, chain_name, group.devices, tree)
         parts.append(
-            Part(
+            NodePart(
                 device_type=leaf_type,
                 chain=chain_name,
                 cell=cell,

@@ -38,7 +38,7 @@ _PART: Final = re.compile(rf"([0-9]{{{OFFSET_DIGITS}}})-([0-9]{{{OFFSET_DIGITS}}
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class LogPart:
+class StoredPart:
     """One object: logical offsets from ``first`` up to ``end``; ``level`` counts its merges."""
 
     first: int
@@ -52,20 +52,20 @@ class LogPart:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    part: LogPart
+    part: StoredPart
     first: int
     end: int
 
 
-def parse_part(name: str) -> LogPart | None:
+def parse_part(name: str) -> StoredPart | None:
     """Return the part of this name, or None for a foreign object."""
     match = _PART.fullmatch(name)
     if match is None or not int(match[1]) < int(match[2]):
         return None
-    return LogPart(int(match[1]), int(match[2]), int(match[3]))
+    return StoredPart(int(match[1]), int(match[2]), int(match[3]))
 
 
-def stored_extent(parts: Iterable[LogPart]) -> Extent | None:
+def stored_extent(parts: Iterable[StoredPart]) -> Extent | None:
     """Return the last range without a gap; None without parts."""
     ordered = sorted(parts)
     if not ordered:
@@ -78,7 +78,7 @@ def stored_extent(parts: Iterable[LogPart]) -> Extent | None:
     return Extent(first, end)
 
 
-def cover(parts: Iterable[LogPart], first: int, end: int) -> list[_Piece]:
+def cover(parts: Iterable[StoredPart], first: int, end: int) -> list[_Piece]:
     """Return pieces that cover a range with few reads, up to the first gap."""
     pieces: list[_Piece] = []
     rest = sorted(parts)
@@ -97,7 +97,7 @@ def cover(parts: Iterable[LogPart], first: int, end: int) -> list[_Piece]:
     return pieces
 
 
-def next_merge(parts: Sequence[LogPart], *, segment_bytes: int) -> tuple[int, int, int] | None:
+def next_merge(parts: Sequence[StoredPart], *, segment_bytes: int) -> tuple[int, int, int] | None:
     """Choose the next merge at the end of a log: first and end offset, and level of the result.
 
     Returns:
@@ -131,7 +131,7 @@ class ObjectLogs:
         """
         self._bucket = bucket
         self._segment_bytes = segment_bytes
-        self._known: OrderedDict[str, frozenset[LogPart]] = OrderedDict()
+        self._known: OrderedDict[str, frozenset[StoredPart]] = OrderedDict()
         self._lock = threading.Lock()
 
     def extent(self, path: str, *, first: int = 0) -> Extent:
@@ -146,7 +146,7 @@ class ObjectLogs:
             while position < offset + len(data):
                 room = self._segment_bytes - position % self._segment_bytes
                 end = min(position + room, offset + len(data))
-                part = LogPart(position, end, 0)
+                part = StoredPart(position, end, 0)
                 if not _covers(parts, part):
                     content = data[position - offset : end - offset]
                     self._bucket.put(self._name(path, part), content)
@@ -205,7 +205,7 @@ class ObjectLogs:
         for found in list(self._bucket.list(f"{LOGS_DIR}/{job_id}/")):
             self._bucket.delete(found.name)
 
-    def _merge(self, path: str, parts: frozenset[LogPart]) -> frozenset[LogPart]:
+    def _merge(self, path: str, parts: frozenset[StoredPart]) -> frozenset[StoredPart]:
         """Merge parts at the end of the log; a failed merge is repeated after a later append."""
         try:
             while wanted := next_merge(list(parts), segment_bytes=self._segment_bytes):
@@ -217,9 +217,9 @@ class ObjectLogs:
         return parts
 
     def _merge_range(
-        self, path: str, parts: frozenset[LogPart], first: int, end: int, level: int
-    ) -> frozenset[LogPart]:
-        merged = LogPart(first, end, level)
+        self, path: str, parts: frozenset[StoredPart], first: int, end: int, level: int
+    ) -> frozenset[StoredPart]:
+        merged = StoredPart(first, end, level)
         content = self._join(path, cover(parts, first, end))
         if len(content) != end - first:
             raise NotStoredError(path)
@@ -233,7 +233,9 @@ class ObjectLogs:
             self._bucket.delete(self._name(path, part))
         return (parts - inside) | {merged}
 
-    def _forget(self, path: str, parts: frozenset[LogPart], offset: int) -> frozenset[LogPart]:
+    def _forget(
+        self, path: str, parts: frozenset[StoredPart], offset: int
+    ) -> frozenset[StoredPart]:
         old = {
             part
             for part in parts
@@ -253,18 +255,18 @@ class ObjectLogs:
             for piece in pieces
         )
 
-    def _list(self, path: str) -> frozenset[LogPart]:
+    def _list(self, path: str) -> frozenset[StoredPart]:
         prefix = f"{LOGS_DIR}/{checked_name(path)}/"
         found = (parse_part(one.name.removeprefix(prefix)) for one in self._bucket.list(prefix))
         return frozenset(part for part in found if part is not None)
 
-    def _parts(self, path: str) -> frozenset[LogPart]:
+    def _parts(self, path: str) -> frozenset[StoredPart]:
         """Return the parts as this process knows them: listing each time would cost a request."""
         with self._lock:
             known = self._known.get(path)
         return self._list(path) if known is None else known
 
-    def _remember(self, path: str, parts: frozenset[LogPart]) -> None:
+    def _remember(self, path: str, parts: frozenset[StoredPart]) -> None:
         with self._lock:
             self._known[path] = parts
             self._known.move_to_end(path)
@@ -275,17 +277,17 @@ class ObjectLogs:
         with self._lock:
             self._known.pop(path, None)
 
-    def _name(self, path: str, part: LogPart) -> str:
+    def _name(self, path: str, part: StoredPart) -> str:
         return f"{LOGS_DIR}/{checked_name(path)}/{part.name}"
 
 
-def _from(parts: Iterable[LogPart], first: int) -> Extent:
+def _from(parts: Iterable[StoredPart], first: int) -> Extent:
     there = stored_extent(parts)
     if there is None:
         return Extent(first, first)
     return Extent(max(first, there.first), max(first, there.end))
 
 
-def _covers(parts: Iterable[LogPart], wanted: LogPart) -> bool:
+def _covers(parts: Iterable[StoredPart], wanted: StoredPart) -> bool:
     pieces = cover(parts, wanted.first, wanted.end)
     return bool(pieces) and pieces[-1].end == wanted.end

@@ -9,7 +9,7 @@ from scheduling.clusters.services.node_groups import with_groups
 from scheduling.clusters.services.topology import LeafPlace
 from scheduling.core.cells import CellError, CellType, ClusterSpec, PhysicalCell, feasible
 from scheduling.core.cells.topology import ClusterTopology
-from scheduling.core.inventory import Part, propose
+from scheduling.core.inventory import NodePart, propose
 from scheduling.core.messages import sentence
 from scheduling.core.node_parts import Home
 from scheduling.runs.models import Lease
@@ -107,7 +107,7 @@ def own_cells(spec: ClusterSpec, name: str) -> Mapping[str, int]:
     return found
 
 
-def _with(physical: tuple[PhysicalCell, ...], part: Part) -> tuple[PhysicalCell, ...]:
+def _with(physical: tuple[PhysicalCell, ...], part: NodePart) -> tuple[PhysicalCell, ...]:
     """Return the cells with a new cell at the end, or with a cell replaced at its position.
 
     Default addresses count positions, so the positions of other cells must not change.

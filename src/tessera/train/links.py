@@ -34,7 +34,7 @@ Point = Tuple[str, int, int, int, float, float]
 """Primitive, processes in the group, largest rank, bytes, seconds, spread."""
 
 
-class Line:
+class ProbeConnection:
     """A TCP connection for commands and measured messages."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -109,25 +109,25 @@ def _has_torch() -> bool:
     return bool(torch.distributed.is_available())
 
 
-def _peers(address: Tuple[str, int], world: int) -> Dict[int, Tuple[Line, bool]]:
+def _peers(address: Tuple[str, int], world: int) -> Dict[int, Tuple[ProbeConnection, bool]]:
     """Return the connection of each other process, and whether it has PyTorch."""
-    found: Dict[int, Tuple[Line, bool]] = {}
+    found: Dict[int, Tuple[ProbeConnection, bool]] = {}
     with socket.create_server(("", address[1]), backlog=world) as server:
         server.settimeout(PATIENCE)
         while len(found) < world - 1:
-            line = Line(server.accept()[0])
+            line = ProbeConnection(server.accept()[0])
             told = line.read()
             if isinstance(told.get("rank"), int):
                 found[told["rank"]] = line, bool(told.get("torch"))
     return found
 
 
-def _joined(rank: int, address: Tuple[str, int]) -> Line:
+def _joined(rank: int, address: Tuple[str, int]) -> ProbeConnection:
     """Return the connection to the first process, which may start later."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            line = Line(socket.create_connection(address, timeout=PATIENCE))
+            line = ProbeConnection(socket.create_connection(address, timeout=PATIENCE))
             break
         except OSError:
             if time.monotonic() > deadline:
@@ -143,7 +143,7 @@ def _free_port(host: str) -> int:
         return port
 
 
-def _follow(line: Line, rank: int, world: int) -> None:
+def _follow(line: ProbeConnection, rank: int, world: int) -> None:
     """Take part in the measurements of the first process."""
     told = line.read()
     if told["transport"] == "gloo":
@@ -158,7 +158,7 @@ def _follow(line: Line, rank: int, world: int) -> None:
             line.send(line.receive(size))
 
 
-def _tcp_points(lines: Dict[int, Line], begun: float) -> List[Point]:
+def _tcp_points(lines: Dict[int, ProbeConnection], begun: float) -> List[Point]:
     """Return the times of messages over each connection, as half of the round trip."""
     found: List[Point] = []
     for rank, line in lines.items():
@@ -168,7 +168,7 @@ def _tcp_points(lines: Dict[int, Line], begun: float) -> List[Point]:
             data = bytes(size)
             line.write({"echo": size})
 
-            def round_trip(line: Line = line, data: bytes = data) -> None:
+            def round_trip(line: ProbeConnection = line, data: bytes = data) -> None:
                 line.send(data)
                 line.receive(len(data))
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scheduling.storage.base import Extent
 from scheduling.storage.log_parts import (
     FAN_IN,
-    LogPart,
+    StoredPart,
     cover,
     next_merge,
     parse_part,
@@ -21,18 +21,18 @@ CAP = 1 << 40
 JOB_IDS = count(1)
 
 
-def append(parts: list[LogPart], size: int, *, segment: int) -> list[LogPart]:
+def append(parts: list[StoredPart], size: int, *, segment: int) -> list[StoredPart]:
     """Append bytes as ``ObjectLogs.write`` does, without an object store."""
     there = stored_extent(parts)
     position = there.end if there is not None else 0
     end = position + size
     while position < end:
         stop = min(end, position + segment - position % segment)
-        parts = [*parts, LogPart(position, stop, 0)]
+        parts = [*parts, StoredPart(position, stop, 0)]
         while wanted := next_merge(parts, segment_bytes=segment):
             first, last, level = wanted
             parts = [part for part in parts if not (first <= part.first and part.end <= last)]
-            parts.append(LogPart(first, last, level))
+            parts.append(StoredPart(first, last, level))
         position = stop
     return parts
 
@@ -41,7 +41,7 @@ def append(parts: list[LogPart], size: int, *, segment: int) -> list[LogPart]:
 def test_the_number_of_parts_is_bounded_by_segments_and_levels(
     sizes: list[int], segment: int
 ) -> None:
-    parts: list[LogPart] = []
+    parts: list[StoredPart] = []
     for size in sizes:
         parts = append(parts, size, segment=segment)
 
@@ -55,7 +55,7 @@ def test_the_number_of_parts_is_bounded_by_segments_and_levels(
 
 
 def test_a_segment_of_one_byte_appends_has_few_parts() -> None:
-    parts: list[LogPart] = []
+    parts: list[StoredPart] = []
     most = 0
     for _ in range(4096):
         parts = append(parts, 1, segment=4096)
@@ -73,7 +73,7 @@ def test_a_segment_of_one_byte_appends_has_few_parts() -> None:
 def test_a_cover_reads_each_byte_once_up_to_the_first_gap(
     ranges: list[tuple[int, int]], first: int, size: int
 ) -> None:
-    parts = [LogPart(begin, begin + length, 0) for begin, length in ranges]
+    parts = [StoredPart(begin, begin + length, 0) for begin, length in ranges]
     stored = {at for part in parts for at in range(part.first, part.end)}
 
     pieces = cover(parts, first, first + size)
@@ -89,7 +89,7 @@ def test_a_cover_reads_each_byte_once_up_to_the_first_gap(
 
 
 def test_foreign_objects_are_not_parts() -> None:
-    assert parse_part(LogPart(3, 40, 2).name) == LogPart(3, 40, 2)
+    assert parse_part(StoredPart(3, 40, 2).name) == StoredPart(3, 40, 2)
     for name in ("", "x", "0000000000000000", f"{5:016d}-{5:016d}-0", f"{9:016d}-{5:016d}-0"):
         assert parse_part(name) is None
 
