@@ -26,9 +26,11 @@ class ServeChannel(asyncssh.SSHClientSession[bytes]):
         self.session = ServeSession(self._write, request_seconds=request_seconds)
 
     def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
+        """Keep the channel."""
         self._channel = chan
 
     def data_received(self, data: bytes, datatype: int | None) -> None:
+        """Feed the session with output, and keep the end of the errors."""
         if datatype is None:
             self.session.feed(data)
         else:
@@ -37,15 +39,19 @@ class ServeChannel(asyncssh.SSHClientSession[bytes]):
             self._channel.abort()
 
     def exit_status_received(self, status: int) -> None:
+        """Keep the status of the program."""
         self.exit_status = status
 
     def pause_writing(self) -> None:
+        """Hold requests back, since the node reads too slowly."""
         self.session.hold()
 
     def resume_writing(self) -> None:
+        """Send requests again."""
         self.session.go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """End the session with the reason."""
         said = self._errors.decode("utf-8", "replace").strip().splitlines()
         why = said[-1] if said else str(exc or "the node closed the session")
         self.session.end(UnreachableNodeError(f"the session ended: {why[:500]}"))
