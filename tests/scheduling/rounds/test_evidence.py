@@ -56,8 +56,9 @@ def test_a_round_that_starts_something_is_kept_whole(run, tmp_path):
 
 # Fields of device sharing are left out where nobody shares.
 EMPTY_FIELDS = (
-    b',"grids":{},"given_sizes":{},"hosts":[],"guests":[],"guest_needs":{}',
-    b',"guests":[],"guest_leaves":[],"promotions":[]',
+    b',"grids":{},"given_sizes":{},"hosts":[],"guests":[],"guest_needs":{}'
+    b',"peers":[],"peer_needs":{},"pair_paces":{}',
+    b',"guests":[],"guest_leaves":[],"promotions":[],"peers":[]',
 )
 
 
