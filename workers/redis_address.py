@@ -133,7 +133,9 @@ def redis_client(url: str, *, seconds: float) -> "redis.Redis[bytes]":
     known = redis.sentinel.Sentinel(
         list(master.sentinels), sentinel_kwargs=master.sentinel_options | timeouts
     )
-    found: redis.Redis[bytes] = known.master_for(master.name, **master.server_options, **timeouts)
+    found: redis.Redis[bytes] = known.master_for(
+        master.name, redis_class=_MasterClient, **master.server_options, **timeouts
+    )
     return found
 
 
@@ -146,9 +148,27 @@ def async_redis_client(url: str, **options: Any) -> "redis.asyncio.Redis[bytes]"
         list(master.sentinels), sentinel_kwargs=master.sentinel_options
     )
     found: redis.asyncio.Redis[bytes] = known.master_for(
-        master.name, **master.server_options, **options
+        master.name, redis_class=_AsyncMasterClient, **master.server_options, **options
     )
     return found
+
+
+class _MasterClient(redis.Redis):  # type: ignore[type-arg]
+    """A client that also closes its connections to the Sentinels."""
+
+    def close(self) -> None:
+        super().close()
+        for sentinel in self.connection_pool.sentinel_manager.sentinels:
+            sentinel.close()
+
+
+class _AsyncMasterClient(redis.asyncio.Redis):  # type: ignore[type-arg]
+    """A client for an event loop that also closes its connections to the Sentinels."""
+
+    async def aclose(self, close_connection_pool: bool | None = None) -> None:
+        await super().aclose(close_connection_pool)  # type: ignore[misc]
+        for sentinel in self.connection_pool.sentinel_manager.sentinels:
+            await sentinel.aclose()
 
 
 def broker_options(url: str) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def test_orders_read_back_as_they_were_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"version": 2}, {"number": True}, {"slowdown": 0.5}, {"more": 1}, {"number": -1}]
+    "change", [{"version": 2}, {"number": True}, {"slowdown": 0.6}, {"more": 1}, {"number": -1}]
 )
 def test_malformed_orders_count_as_missing(tmp_path: Path, change: dict[str, object]) -> None:
     path = tmp_path / files.ORDERS_FILE

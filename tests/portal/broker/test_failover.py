@@ -1,6 +1,7 @@
 """Tasks, live updates and wake-ups across the death of a Redis master, and over TLS."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +14,7 @@ import redis
 from celery import Celery
 from celery.contrib.testing.worker import start_worker
 from kombu.exceptions import KombuError
+from redis.asyncio.sentinel import SentinelConnectionPool
 
 from portal.broker.connection import RedisKeys
 from portal.settings.backends import celery_broker, channel_layers
@@ -112,7 +114,18 @@ async def test_live_updates_and_wake_ups_continue(cluster: Sentinels, settings: 
 
     assert (await received)["number"] == 2
     listening.cancel()
+    with suppress(asyncio.CancelledError):
+        await listening
     await layer.flush()
+    await _close_sentinels()
+
+
+async def _close_sentinels() -> None:
+    """Close the connections to the Sentinels that channels_redis leaves open."""
+    for found in gc.get_objects():
+        if type(found) is SentinelConnectionPool:
+            for sentinel in found.sentinel_manager.sentinels:
+                await sentinel.aclose()
 
 
 def _layer(url: str) -> Any:

@@ -202,5 +202,5 @@ def test_the_button_carries_the_moves_out(client: Client, stage: Stage) -> None:
     good = client.post(address, {"round": stored.round_number}, follow=True)
 
     assert "has no moves for job" in words_of(bad.content.decode())
-    assert "were asked to leave" in words_of(good.content.decode())
+    assert "got a notice to release their devices" in words_of(good.content.decode())
     assert len(jobs(JobState.PREEMPTING)) == 1

@@ -58,6 +58,7 @@ def test_a_round_that_starts_something_is_kept_whole(run, tmp_path):
 EMPTY_FIELDS = (
     b',"grids":{},"given_sizes":{},"hosts":[],"guests":[],"guest_needs":{}'
     b',"peers":[],"peer_needs":{},"pair_paces":{}',
+    b',"suspect_devices":[]',
     b',"guests":[],"guest_leaves":[],"promotions":[],"peers":[]',
 )
 
