@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.node import system
+from tessera.train.launch import _has_group
 from tessera.train.rank_output import LONGEST_LINE, RankOutput
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -92,6 +93,18 @@ def test_a_stop_reaches_programs_below_the_shells_and_each_ends_in_its_own_time(
         f"[rank{rank}] saved" for rank in range(3)
     ]
     assert "failed" not in output
+
+
+def test_an_ended_program_that_nobody_has_collected_does_not_count() -> None:
+    """Its group exists, since its parent does not wait for it."""
+    group = subprocess.Popen(["/bin/true"], start_new_session=True)
+    os.waitid(os.P_PID, group.pid, os.WEXITED | os.WNOWAIT)
+
+    assert not _has_group(group)
+    group.wait()
+    with subprocess.Popen(["/bin/sleep", "60"], start_new_session=True) as running:
+        assert _has_group(running)
+        running.kill()
 
 
 def test_a_process_left_in_the_background_does_not_delay_the_end() -> None:

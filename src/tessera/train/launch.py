@@ -194,7 +194,27 @@ def _has_group(process: "subprocess.Popen[bytes]") -> bool:
         os.killpg(process.pid, 0)
     except ProcessLookupError:
         return False
-    return True
+    return _is_running(process.pid)
+
+
+def _is_running(group: int) -> bool:
+    """Return whether a process of a group has not ended.
+
+    An ended program whose shell has ended before remains in the group until init collects it.
+    """
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return True  # not Linux
+    for name in filter(str.isdigit, names):
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                state, _parent, found = file.read().rpartition(b") ")[2].split()[:3]
+        except (OSError, ValueError):
+            continue
+        if int(found) == group and state not in (b"Z", b"X"):
+            return True
+    return False
 
 
 def _exit_code(code: int) -> int:
