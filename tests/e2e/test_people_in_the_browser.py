@@ -27,7 +27,9 @@ def test_a_researcher_reads_why_a_job_waits_and_applies_what_lets_it_start(
     expect(head).to_contain_text("blocked by:")
     expect(head).to_contain_text(re.compile("Starts |estimate"), timeout=SLOW_MS)
     expect(head.locator(".alternatives")).to_contain_text("it starts now", timeout=SLOW_MS)
-    head.locator(".alternatives button").first.click()
+    starting = head.locator(".alternatives li", has_text="it starts now").first
+    starting.locator("button").click()
+    alice.locator("#confirm [data-confirm-yes]").click()
     alice.wait_for_load_state()
     ready(alice)
 

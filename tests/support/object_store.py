@@ -196,7 +196,7 @@ def _answers(port: int) -> bool:
     return False
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def object_store() -> Iterator[ObjectStoreServer]:
     with running_object_store() as running:
         yield running
