@@ -125,7 +125,7 @@ async def _close_sentinels() -> None:
     for found in gc.get_objects():
         if type(found) is SentinelConnectionPool:
             for sentinel in found.sentinel_manager.sentinels:
-                await sentinel.aclose()
+                await sentinel.aclose()  # type: ignore[attr-defined]
 
 
 def _layer(url: str) -> Any:
