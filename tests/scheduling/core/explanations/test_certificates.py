@@ -30,7 +30,7 @@ def test_every_reason_of_a_round_has_a_certificate_that_holds(snapshot: ClusterS
             facts = read.facts
             assert sum(facts["held"].values()) <= facts["in_use"] <= facts["guaranteed"]
             # The sentence and the facts are one count, after the starts of the round.
-            assert f"{facts['in_use']} of their {facts['guaranteed']} devices are" in read.text
+            assert f"{facts['in_use']} of its {facts['guaranteed']} devices are" in read.text
         if read.kind == "cap":
             forged = {**read.facts, "wants": read.facts["wants"] - 1}
             assert not check(replace(read, facts=forged), snapshot)
