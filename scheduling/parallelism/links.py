@@ -110,21 +110,7 @@ def probe_links(
             value=device_type,
             remedy=sentence("probe-type-remedy"),
         )
-    document = {
-        "name": "link probe",
-        "virtual_cluster": virtual_cluster,
-        "class": "opportunistic",
-        "roles": {
-            "worker": {
-                "instances": nodes,
-                "devices": devices,
-                "device_types": [device_type],
-                "command": COMMAND,
-            }
-        },
-        "max_duration": MOST_SECONDS,
-        "notify": {"on": []},
-    }
+    document = _document(device_type, virtual_cluster, nodes=nodes, devices=devices)
     with transaction.atomic():
         live = LinkProbe.objects.filter(device_type=device_type, job__state__in=LIVE_STATES)
         if (other := live.values_list("job_id", flat=True).first()) is not None:
@@ -137,6 +123,26 @@ def probe_links(
         )
         LinkProbe.objects.create(job=job, device_type=device_type, requested_at=now)
     return job
+
+
+def _document(
+    device_type: str, virtual_cluster: str, *, nodes: int, devices: int
+) -> Mapping[str, Any]:
+    """Return the specification of a probe job on whole nodes."""
+    worker = {
+        "instances": nodes,
+        "devices": devices,
+        "device_types": [device_type],
+        "command": COMMAND,
+    }
+    return {
+        "name": "link probe",
+        "virtual_cluster": virtual_cluster,
+        "class": "opportunistic",
+        "roles": {"worker": worker},
+        "max_duration": MOST_SECONDS,
+        "notify": {"on": []},
+    }
 
 
 def store_links(*, job_id: int, attempt: int, document: Mapping[str, Any], now: datetime) -> bool:

@@ -128,6 +128,33 @@ async def _close_sentinels() -> None:
                 await sentinel.aclose()  # type: ignore[attr-defined]
 
 
+async def test_a_closed_client_leaves_no_connection_to_a_sentinel(cluster: Sentinels) -> None:
+    async def publish() -> None:
+        async with async_redis_client(cluster.url) as client:
+            await client.publish("tessera:test", "1")
+
+    def ping() -> None:
+        client = redis_client(cluster.url, seconds=5.0)
+        client.ping()
+        client.close()
+
+    await publish()
+    ping()
+    before = _open_files()
+    gc.disable()
+    try:
+        for _ in range(5):
+            await publish()
+            ping()
+        assert _open_files() <= before
+    finally:
+        gc.enable()
+
+
+def _open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def _layer(url: str) -> Any:
     from channels.layers import ChannelLayerManager
 
