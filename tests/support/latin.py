@@ -63,6 +63,7 @@ SPELLED: Final = frozenset(
         "value",
         "team",
         "rack",
+        "pool",
         "Rack",
         "zone",
         "label",
