@@ -87,7 +87,9 @@ def test_a_pair_that_is_killed_between_two_runs_harms_none(session: Session, vic
     session.exit_of(spec)
     run_on(session, runner, "true")
 
-    os.kill(runner if victim == "runner" else writer, signal.SIGKILL)
+    killed = runner if victim == "runner" else writer
+    os.kill(killed, signal.SIGKILL)
+    wait_for_process_end(killed)  # until then the pair can take an order, and lose it
     statuses = [session.run("echo whole") for _ in range(3)]
 
     for status, log in statuses:
