@@ -54,7 +54,7 @@ Gangs = Mapping[int, Sequence[Member]]
 
 _FATE: Final = (
     "attempt_id", "role", "rank", "node_rank", "step", "exited_at", "exit_code", "exit_signal",
-    "exit_cause", "failure_class", "message", "devices", "started_at",
+    "exit_cause", "failure_class", "message", "devices", "started_at", "share_version",
 )  # fmt: skip
 """Fields of a member that the gang outcome and the charge depend on."""
 _UNREAD: Final = (

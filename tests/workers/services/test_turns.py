@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from scheduling.jobs.models import Job
 from scheduling.runs.models import EvictionTally, Member, WaitTally
 from scheduling.runs.services import attempts
-from tessera.protocol import CAUSE_LOST, ExitRecord
+from tessera.protocol import CAUSE_EXITED, CAUSE_LOST, ExitRecord
 from tests.factories.cluster import (
     NOW,
     make_cluster,
@@ -36,13 +36,20 @@ TOO_LARGE = 1 << 70
 @pytest.fixture
 def members() -> list[Member]:
     """The members of two prepared jobs; a third waits for its directives."""
+    return prepared_members(2, waiting=1)
+
+
+def prepared_members(jobs: int, *, waiting: int = 0) -> list[Member]:
+    """Return the members of prepared jobs of one device; further ones wait for directives."""
     make_cluster()
     make_priority_classes()
     make_virtual_cluster(cells=3)
-    jobs = [make_job() for _ in range(3)]
+    prepared = [make_job() for _ in range(jobs)]
+    for _ in range(waiting):
+        make_job()
     Job.objects.unscoped().update(submitted_at=NOW)
     run_round()
-    first = Member.objects.filter(attempt__job__in=jobs[:2])
+    first = Member.objects.filter(attempt__job__in=prepared)
     for member in first:
         NodeLease.objects.get_or_create(
             node_id=member.node_id,
@@ -66,6 +73,11 @@ def started(member: Member, number: int = 1) -> Running:
 
 def failed(member: Member) -> Exited:
     record = ExitRecord(cause=CAUSE_LOST, failure="platform", at=STARTED.timestamp())
+    return Exited(node_id=member.node_id, member_id=member.pk, record=record)
+
+
+def succeeded(member: Member) -> Exited:
+    record = ExitRecord(cause=CAUSE_EXITED, failure="", at=STARTED.timestamp(), code=0)
     return Exited(node_id=member.node_id, member_id=member.pk, record=record)
 
 
@@ -116,3 +128,21 @@ def test_an_end_that_cannot_be_written_evicts_nobody_and_the_others_count_once(
 
     assert len(told.failed) == 1
     assert EvictionTally.objects.values_list("reason", "count").get() == ("platform", 1)
+
+
+def statements(jobs: int, tmp_path: Path) -> int:
+    """Return the number of statements that start and end so many jobs in two turns."""
+    members = prepared_members(jobs)
+    assert len(members) == jobs
+    with CaptureQueriesContext(connection) as asked:
+        turn(members, [started(member) for member in members], tmp_path)
+        told = turn(members, [succeeded(member) for member in members], tmp_path)
+    assert told.failed == ()
+    return len(asked)
+
+
+@pytest.mark.parametrize("jobs", [2, 6])
+def test_the_statements_of_a_turn_do_not_depend_on_the_number_of_its_jobs(
+    jobs: int, tmp_path: Path
+) -> None:
+    assert statements(jobs, tmp_path) == 34
