@@ -25,8 +25,8 @@ class Stage:
     pids: Mapping[str, int]
 
     def memory_mib(self, name: str) -> float:
-        """Resident memory of a process and its children."""
-        return sum(_resident(pid) for pid in _with_children(self.pids[name])) / (1 << 20)
+        """Proportional memory of a process and its children."""
+        return sum(_proportional(pid) for pid in _with_children(self.pids[name])) / (1 << 20)
 
     def cpu_seconds(self, name: str) -> float:
         """Processor time of a process and its children so far, including ended ones."""
@@ -176,12 +176,13 @@ def _with_children(pid: int) -> list[int]:
     return found
 
 
-def _resident(pid: int) -> int:
+def _proportional(pid: int) -> int:
+    """Return the memory of a process in bytes; pages that processes share count once in total."""
     try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, IndexError):
+        rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
         return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return sum(int(row.split()[1]) << 10 for row in rows if row.startswith("Pss:"))
 
 
 def _processor(pid: int) -> float:
