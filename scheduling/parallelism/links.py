@@ -112,6 +112,9 @@ def probe_links(
         )
     document = _document(device_type, virtual_cluster, nodes=nodes, devices=devices)
     with transaction.atomic():
+        # The row of one device lets only one request for this type be here at a time.
+        of_type = Device.objects.filter(retired_at=None, device_type=device_type).order_by("pk")
+        of_type.select_for_update().values_list("pk", flat=True).first()
         live = LinkProbe.objects.filter(device_type=device_type, job__state__in=LIVE_STATES)
         if (other := live.values_list("job_id", flat=True).first()) is not None:
             raise ConflictError(sentence("probe-is-live", job=other))
