@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from portal.i18n import is_english, translated
 from portal.web.preferences import zone_named
-from scheduling.core.notices import EVENT_WORDS, PARTS, NoticeEvent, mail_text, subject_of
+from scheduling.core.notices import PARTS, event_words, mail_text, subject_of
 
 
 def letter(body: Mapping[str, Any], language: str, time_zone: str) -> tuple[str, str]:
@@ -42,7 +42,7 @@ def _at(moment: str, zone: tzinfo) -> str:
 
 
 def _subject(body: Mapping[str, Any]) -> str:
-    facts = {"event": translated(EVENT_WORDS[NoticeEvent(body["event"])])}
+    facts = {"event": translated(event_words(str(body["event"])))}
     if job := body.get("job"):
         return _("Job %(id)s %(name)s: %(event)s") % {
             **facts,
@@ -64,7 +64,7 @@ def _subject(body: Mapping[str, Any]) -> str:
 
 
 def _text(body: Mapping[str, Any]) -> str:
-    words = translated(EVENT_WORDS[NoticeEvent(body["event"])])
+    words = translated(event_words(str(body["event"])))
     lines = [_("%(sentence)s.") % {"sentence": words}, ""]
     for part in PARTS:
         for name, value in (body.get(part) or {}).items():

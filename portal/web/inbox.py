@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from portal.addresses import address, job_url, node_url
 from portal.web.viewing import PageRequest, page, posts_from
-from scheduling.core.notices import NoticeEvent
+from scheduling.core.notices import NoticeEvent, event_words
 from scheduling.enums import FailureClassChoice
 from tenants.errors import NotFoundError
 from tenants.models import InboxMessage
@@ -24,7 +24,7 @@ READ_AT_ONCE: Final = 60
 PAGE_ROWS: Final = 50
 MOST_UNREAD: Final = 100
 _E: Final = NoticeEvent
-_TONES: Final = {
+_TONES: Final[Mapping[str, tuple[str, str]]] = {
     _E.JOB_FAILED: ("failed", "bad"),
     _E.JOB_SUCCEEDED: ("succeeded", "ok"),
     _E.JOB_STOPPED: ("stopped", ""),
@@ -94,13 +94,12 @@ def folded(rows: Sequence[MessageRow]) -> list[MessageRow]:
 
 
 def message_row(row: InboxMessage) -> MessageRow:
-    event = NoticeEvent(row.event)
-    icon, tone = _TONES.get(event, ("info", ""))
+    icon, tone = _TONES.get(row.event, ("info", ""))
     name, url = _subject(row.body)
     return MessageRow(
         id=row.pk,
         name=name,
-        text=_text(event, row.body),
+        text=_text(row.event, row.body),
         icon=icon,
         tone=tone,
         url=url,
@@ -120,11 +119,11 @@ def _subject(body: Mapping[str, Any]) -> tuple[str, str]:
     return str(body.get("host", {}).get("name", "")), ""
 
 
-def _text(event: NoticeEvent, body: Mapping[str, Any]) -> str:
+def _text(event: str, body: Mapping[str, Any]) -> str:
     job, quota = body.get("job", {}), body.get("quota", {})
-    if event is _E.JOB_FAILED:
+    if event == _E.JOB_FAILED:
         return _failure(job)
-    texts = {
+    texts: dict[str, str] = {
         _E.JOB_SUCCEEDED: _("succeeded."),
         _E.JOB_STOPPED: _("was stopped."),
         _E.JOB_PREEMPTED: _("was preempted and is queued again."),
@@ -137,7 +136,8 @@ def _text(event: NoticeEvent, body: Mapping[str, Any]) -> str:
         _E.QUOTA_GUARANTEE: _("uses %(percent)s %% of its guarantee."),
         _E.QUOTA_GPU_HOURS: _("used %(percent)s %% of the GPU-hours of this month."),
     }
-    text = texts.get(event, event.value)
+    # The next release may have written a message of another event, with its English words.
+    text = texts.get(event) or f"{body.get('words') or event_words(event)}."
     return text % {"percent": quota.get("percent", "")} if "%(percent)" in text else text
 
 

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import hmac
+import re
 import uuid
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -67,6 +68,14 @@ EVENT_WORDS: Final[Mapping[NoticeEvent, str]] = MappingProxyType(
         _E.PING: sentence("event-test"),
     }
 )
+_WORDS: Final[Mapping[str, str]] = {event.value: text for event, text in EVENT_WORDS.items()}
+
+
+def event_words(event: str) -> str:
+    """Return the words of an event, or the words of its name if only a newer release knows it."""
+    return _WORDS.get(event) or re.sub(r"[._-]+", " ", event)
+
+
 JOB_EVENTS: Final = tuple(event for event in NoticeEvent if event.startswith("job."))
 NODE_EVENTS: Final = tuple(event for event in NoticeEvent if event.startswith("node."))
 HOST_EVENTS: Final = tuple(event for event in NoticeEvent if event.startswith("host."))
@@ -145,6 +154,11 @@ WAITS: Final = (
 """Delays after failed tries in seconds; after the last one, the delivery is given up."""
 
 
+EVENT_KINDS: Final = frozenset(kind for kind, _ in _BY_KIND)
+EVENT_STATES: Final = frozenset(_BY_STATE)
+"""Kinds and states of lines for which this release has an event."""
+
+
 def event_of(kind: str, state: str) -> NoticeEvent | None:
     """Return the notification event for a line of a job's events, or None without one.
 
@@ -186,7 +200,12 @@ def sign(secret: str, *, message_id: str, timestamp: int, body: bytes) -> str:
 
 def subject_of(body: Mapping[str, Any]) -> str:
     """Build the subject of a mail about an event."""
-    event = NoticeEvent(body["event"])
+    event = str(body["event"])
+    if event not in _WORDS:
+        name = next(
+            (str(body[part]["name"]) for part in PARTS if "name" in body.get(part, {})), ""
+        )
+        return f"{event_words(event)}: {name}" if name else event_words(event)
     if job := body.get("job"):
         verb = event.removeprefix("job.")
         said = {
@@ -202,7 +221,7 @@ def subject_of(body: Mapping[str, Any]) -> str:
     if node := body.get("node"):
         return f"Node {node['name']} is {event.removeprefix('node.')}"
     if quota := body.get("quota"):
-        what = "guarantee" if event is _E.QUOTA_GUARANTEE else "GPU-hours of this month"
+        what = "guarantee" if event == _E.QUOTA_GUARANTEE else "GPU-hours of this month"
         whose = quota.get("virtual_cluster") or body.get("tenant")
         return f"{quota['percent']} % of the {what} of {whose}"
     return "A test of notifications"
@@ -210,7 +229,7 @@ def subject_of(body: Mapping[str, Any]) -> str:
 
 def mail_text(body: Mapping[str, Any]) -> str:
     """Build the text of a mail about an event: one fact per line, without secrets."""
-    lines = [f"{EVENT_WORDS[NoticeEvent(body['event'])].capitalize()}.", ""]
+    lines = [f"{event_words(str(body['event'])).capitalize()}.", ""]
     for part in PARTS:
         for name, value in (body.get(part) or {}).items():
             if value not in (None, "", []):

@@ -102,12 +102,14 @@ class DocumentPlace:
         errors: errors of the document, shared by all its places.
         hidden: whether values below this path are secrets.
         redacted: whether the document is a stored one without its secrets.
+        ignores_unknown: whether unknown fields are ignored; the next release may store some.
     """
 
     path: str = ""
     errors: list[FieldError] = field(default_factory=list)
     hidden: bool = False
     redacted: bool = False
+    ignores_unknown: bool = False
 
     @property
     def is_full(self) -> bool:
@@ -118,11 +120,14 @@ class DocumentPlace:
         """Return the place of ``key`` below this one."""
         name = show_key(key)
         path = f"{self.path}.{name}" if self.path else name
-        return DocumentPlace(path, self.errors, self.hidden or hidden, self.redacted)
+        return self._at(path, hidden=self.hidden or hidden)
 
     def item(self, index: int) -> "DocumentPlace":
         """Return the place of one element of a list."""
-        return DocumentPlace(f"{self.path}[{index}]", self.errors, self.hidden, self.redacted)
+        return self._at(f"{self.path}[{index}]", hidden=self.hidden)
+
+    def _at(self, path: str, *, hidden: bool) -> "DocumentPlace":
+        return DocumentPlace(path, self.errors, hidden, self.redacted, self.ignores_unknown)
 
     def refuse(self, value: object, message: str, remedy: str, code: str = "malformed") -> None:
         """Add an error about ``value`` at this place; errors after the first 100 are dropped."""

@@ -35,13 +35,18 @@ def parse(document: object) -> JobSpec:
     return _parse(document, DocumentPlace())
 
 
-def parse_stored(document: object) -> JobSpec:
+def parse_stored(document: object, *, ignores_unknown: bool = True) -> JobSpec:
     """Read what ``JobSpec.to_json`` wrote, in which secrets may have been taken out.
+
+    Args:
+        document: the stored document.
+        ignores_unknown: ignore unknown fields, since in a rolling upgrade the next release may
+            have stored the document. A caller that stores the result must refuse them.
 
     Raises:
         InvalidJobSpecError: the document is malformed.
     """
-    return _parse(document, DocumentPlace(redacted=True))
+    return _parse(document, DocumentPlace(redacted=True, ignores_unknown=ignores_unknown))
 
 
 def _parse(document: object, place: DocumentPlace) -> JobSpec:

@@ -129,6 +129,8 @@ def refuse_unknown(
         place: place of the value in the document.
         working: the keys to suggest, if not all.
     """
+    if place.ignores_unknown:
+        return
     for key in value:
         if place.is_full:
             return

@@ -90,6 +90,7 @@ SECONDS: Final = 1.0
 """Time limit of a request."""
 
 POLICY_SECONDS: Final = 2.0
+_CODES: Final = frozenset(code.value for code in ReasonCode)
 
 
 def seek_now(*, job: Job, config: RoundConfig, now: Any) -> Sought:
@@ -103,7 +104,7 @@ def seek_now(*, job: Job, config: RoundConfig, now: Any) -> Sought:
     standing = standing_now(config=config, now=now)
     snapshot = standing.snapshot
     waiting = next((one for one in snapshot.queued if one.id == job.pk), None)
-    if waiting is None or not job.reason_code:
+    if waiting is None or job.reason_code not in _CODES:  # no reason, or one of the next release
         return Sought()
     trials = Trials(snapshot, standing.moving, limit=time_limit(POLICY_SECONDS))
     deadline = time.monotonic() + SECONDS
@@ -256,7 +257,7 @@ MOST_SOUGHT: Final = 2000
 def _is_well_formed(spec: Any, step: JobChange) -> bool:
     """Return whether the changed specification is valid, for example its elastic bounds."""
     try:
-        parse_stored(amended(spec, step.changes))
+        parse_stored(amended(spec, step.changes), ignores_unknown=False)
     except (AmendError, InvalidJobSpecError):
         return False
     return True

@@ -209,7 +209,7 @@ def amended_draft(
             remedy='Send {"changes": {"roles.worker.devices": 4}}.',
         )
     try:
-        spec = parse_stored(amended(job.spec, changes))
+        spec = parse_stored(amended(job.spec, changes), ignores_unknown=False)
     except AmendError as error:
         raise InvalidJobError(
             str(error), field=f"changes.{error.path}", remedy=sentence("clone-to-change-more")

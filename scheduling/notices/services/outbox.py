@@ -8,15 +8,19 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Q
 
 from scheduling.core.notices import (
     BODY_VERSION,
     CLUSTER_EVENTS,
     DEFAULT_MAIL,
+    EVENT_KINDS,
+    EVENT_STATES,
     INBOX_EVENTS,
     QUIET_EVENTS,
     NoticeEvent,
     event_of,
+    event_words,
     uid_of,
 )
 from scheduling.jobs.models import JobEvent
@@ -80,12 +84,15 @@ def create_deliveries(*, now: datetime, sends_mail: bool, base_url: str = "") ->
     Returns:
         The number of processed events.
     """
+    # Events of the next release stay for its processes.
+    is_known = Q(kind__in=EVENT_KINDS) | Q(state__in=EVENT_STATES)
     events = list(
-        JobEvent.objects.filter(untold=True)
+        JobEvent.objects.filter(is_known, untold=True)
         .select_related("job__tenant", "job__virtual_cluster", "job__owner")
         .order_by("id")[:AT_ONCE]
     )
-    notices = list(Notice.objects.unscoped().filter(untold=True).order_by("id")[:AT_ONCE])
+    pending = Notice.objects.unscoped().filter(untold=True, event__in=list(NoticeEvent))
+    notices = list(pending.order_by("id")[:AT_ONCE])
     if not events and not notices:
         return 0
     told = [*_of_jobs(events, base_url), *_of_notices(notices, base_url)]
@@ -117,6 +124,7 @@ def _messages(told: Sequence[_Told]) -> Iterator[InboxMessage]:
         if one.event not in INBOX_EVENTS:
             continue
         body = {name: value for name, value in one.body.items() if name != "url"}
+        body["words"] = event_words(one.event)  # for a reader of the previous release
         for user_id in sorted(set(one.concerned)):
             yield InboxMessage(
                 user_id=user_id,
