@@ -28,6 +28,9 @@ from tessera.wire import USER, Fields, Json, ProtocolError
 # A node takes earlier versions as well: an upgrade finds their runs prepared and running.
 PROTOCOL_VERSION = 3
 OLDEST_VERSION = 1
+# The control plane sends the newest version that node programs of the previous release understand:
+# in a rolling upgrade, a host of either release may continue the run.
+SENT_VERSION = 3
 KNOWN_VERSIONS = f"versions {OLDEST_VERSION} to {PROTOCOL_VERSION}"
 MAX_COMMAND_BYTES = 256 << 10
 MAX_SECRET_BYTES = 64 << 10
@@ -179,7 +182,7 @@ class RunSpec:
     host_ipc: bool = False
     beside: List[GuestPlace] = field(default_factory=list)
     processes: int = 0
-    protocol: int = PROTOCOL_VERSION
+    protocol: int = SENT_VERSION
 
     def to_json(self) -> Json:
         """Return a JSON object; the two sources become one field ``source``."""
