@@ -13,6 +13,7 @@ from django.http import HttpRequest, JsonResponse
 
 from portal.broker import connection as broker
 from portal.heartbeats import BEAT_DUTY
+from portal.migration_rules import RELEASE
 from scheduling.clusters.models import Node
 from scheduling.rounds.models import Round
 from scheduling.storage.bucket import (
@@ -24,7 +25,7 @@ from scheduling.storage.bucket import (
 )
 from scheduling.storage.opening import open_storage
 from tenants.clock import MOST_SKEW, database_now
-from tenants.migration_history import recorded_migrations, refusal
+from tenants.migration_history import database_refusal, missing_migrations, recorded_migrations
 from workers.models import DutyLease, Heartbeat
 from workers.services.disks import FRESH, DiskSpace
 from workers.services.duties import is_in_force
@@ -169,8 +170,12 @@ def _storage() -> HealthPart:
 
 
 def _database() -> HealthPart:
-    if refusal(recorded_migrations(connection), subject="the database"):
+    """Check whether this version can use the tables."""
+    recorded = recorded_migrations(connection)
+    if database_refusal(connection, recorded, release=RELEASE):
         return HealthPart(name="database", detail="other-version")
+    if missing_migrations(recorded):
+        return HealthPart(name="database", detail="not-migrated")
     return HealthPart(name="database")
 
 

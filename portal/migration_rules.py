@@ -2,7 +2,9 @@
 
 A change of tables takes two releases. The first one *expands*: it only adds what the previous
 release can ignore. The second one *contracts*: its migration drops what no running code uses, and
-says so with the class attribute ``contracts``.
+says so with the class attribute ``contracts``. A migration that the previous release does not
+survive has the class attribute ``needs_pause``; hosts of that release then report that they cannot
+use the database.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from django.db.migrations import Migration
+from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations import (
     AddConstraint,
     AddField,
@@ -34,6 +37,13 @@ RELEASED: Final[Mapping[str, str]] = {
 }
 """The newest migration of each app in the previous release; change it with each release."""
 
+RELEASED_PROTOCOLS: Final = (3, 3)
+"""Version of the node protocol that the previous release sends, and the newest that its node
+programs understand."""
+
+RELEASE: Final = 1
+"""Number of this release; increase it with each change of ``RELEASED``."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleViolation:
@@ -53,6 +63,24 @@ class RuleViolation:
         return f"{self.migration}: {self.subject}: {self.rule}"
 
 
+def migrations_since_release(app_label: str) -> list[Migration]:
+    """Return the migrations of an app after the previous release, in their order."""
+    found = MigrationLoader(connection=None, ignore_no_migrations=True).disk_migrations
+    names = sorted(name for label, name in found if label == app_label)
+    newer = names[names.index(RELEASED[app_label]) + 1 :]
+    return [found[app_label, name] for name in newer]
+
+
+def oldest_release(migrations: Iterable[Migration]) -> int:
+    """Return the oldest release whose processes work with the tables of this one.
+
+    Args:
+        migrations: all migrations since the previous release.
+    """
+    needs_pause = any(getattr(migration, "needs_pause", "") for migration in migrations)
+    return RELEASE if needs_pause else RELEASE - 1
+
+
 def violations(migrations: Iterable[Migration]) -> list[RuleViolation]:
     """Check the migrations of one app since the previous release, in their order.
 
@@ -61,7 +89,7 @@ def violations(migrations: Iterable[Migration]) -> list[RuleViolation]:
     new: set[str] = set()
     found = []
     for migration in migrations:
-        may_contract = bool(getattr(migration, "contracts", ""))
+        may_contract = any(getattr(migration, name, "") for name in ("contracts", "needs_pause"))
         for operation in _flat(migration.operations):
             subject, rule = _broken_rule(operation, new)
             if rule and not may_contract:

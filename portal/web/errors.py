@@ -87,6 +87,10 @@ _SENTENCES: Final = {
         "The database belongs to another version of Tessera. Stop this version, and install the"
         " one that migrated the database."
     ),
+    ("database", "not-migrated"): _(
+        "The database lacks tables of this version of Tessera. Run manage.py set_up with this"
+        " version."
+    ),
     ("broker", "unreachable"): _(
         "Redis does not respond. Jobs start up to 15 s later, and open pages do not update."
         " Check the Redis server and TESSERA_REDIS_URL."

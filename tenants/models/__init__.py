@@ -4,6 +4,7 @@ from tenants.models.announcements import Announcement, AnnouncementDismissal, Se
 from tenants.models.audit import AppendOnlyError, AuditAnchor, AuditEntry, AuditLink
 from tenants.models.inbox import InboxMessage, Snooze
 from tenants.models.keys import InstallationKey, JoinBundle
+from tenants.models.schema import SchemaRelease
 from tenants.models.tenants import Membership, Tenant, UidFloor, UsedSoFar
 from tenants.models.users import (
     ApiToken,
@@ -32,6 +33,7 @@ __all__ = [
     "Language",
     "Membership",
     "PasswordLink",
+    "SchemaRelease",
     "Severity",
     "SignInTally",
     "Snooze",

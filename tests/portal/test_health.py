@@ -14,11 +14,12 @@ from django.test import Client
 from portal import health
 from portal.broker import connection as broker
 from portal.heartbeats import BEAT_DUTY
+from portal.migration_rules import RELEASE
 from portal.web.errors import _SENTENCES
 from scheduling.clusters.models import Node
 from scheduling.rounds.models import Round
 from tenants.clock import database_now
-from tenants.models import User
+from tenants.models import SchemaRelease, User
 from tests.factories.cluster import make_cluster
 from tests.factories.tenants import make_user
 from workers.conf import NODE_LEASE_SECONDS
@@ -188,6 +189,28 @@ def test_with_a_database_of_another_version_it_cannot_serve(
 
     with connection.execute_wrapper(lacks_a_column):
         assert failing(client, loose=503)["database"] == "other-version"
+
+
+@pytest.mark.parametrize(
+    ("oldest", "found"), [(RELEASE, {}), (RELEASE + 1, {"database": "other-version"})]
+)
+def test_a_host_serves_while_the_next_release_has_migrated(
+    client: Client, whole: None, oldest: int, found: dict[str, str]
+) -> None:
+    MigrationRecorder(connection).record_applied("tenants", "9999_newer")
+    SchemaRelease.objects.update(number=RELEASE + 1, oldest=oldest)
+
+    status = 503 if found else 200
+    assert failing(client, strict=status, loose=status) == found
+
+
+def test_before_the_migrations_of_this_version_it_cannot_serve(
+    client: Client, whole: None
+) -> None:
+    recorded = MigrationRecorder(connection).migration_qs
+    recorded.filter(app="tenants").order_by("id").last().delete()
+
+    assert failing(client, loose=503) == {"database": "not-migrated"}
 
 
 def test_admins_alone_see_failing_parts_and_remedies(client: Client, whole: None) -> None:

@@ -6,11 +6,17 @@ from typing import Any
 
 import pytest
 from django.db import migrations, models
-from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations.base import Operation
 
 from portal.celery import app
-from portal.migration_rules import RELEASED, violations
+from portal.migration_rules import (
+    RELEASE,
+    RELEASED,
+    RELEASED_PROTOCOLS,
+    migrations_since_release,
+    oldest_release,
+    violations,
+)
 from tessera import protocol
 from tessera.protocol import RunSpec
 from tests.support.transport_runs import run_spec
@@ -27,23 +33,15 @@ MESSAGES: Mapping[str, Mapping[str, Any]] = {
 """Messages as the previous release sends them; a release removes none that may be in a queue."""
 
 
-def since_release(app_label: str) -> list[migrations.Migration]:
-    """Return the migrations of an app after the previous release, in their order."""
-    loader = MigrationLoader(connection=None, ignore_no_migrations=True)
-    names = sorted(name for label, name in loader.disk_migrations if label == app_label)
-    newer = names[names.index(RELEASED[app_label]) + 1 :]
-    return [loader.disk_migrations[app_label, name] for name in newer]
-
-
 @pytest.mark.parametrize("app_label", sorted(RELEASED))
 def test_the_previous_release_works_with_the_tables_of_this_one(app_label: str) -> None:
-    found = violations(since_release(app_label))
+    found = violations(migrations_since_release(app_label))
 
     assert not found, "\n".join(map(str, found))
 
 
-def made(*operations: Operation, contracts: str = "") -> migrations.Migration:
-    body = {"operations": list(operations), "contracts": contracts}
+def made(*operations: Operation, **reasons: str) -> migrations.Migration:
+    body = {"operations": list(operations), **reasons}
     return type("Migration", (migrations.Migration,), body)("0099_test", "scheduling")
 
 
@@ -76,7 +74,16 @@ def test_a_change_that_the_previous_release_does_not_survive_is_refused(
     (found,) = violations([made(operation)])
 
     assert found.migration == "scheduling.0099_test"
-    assert violations([made(operation, contracts="unused since the previous release")]) == []
+    contracting = made(operation, contracts="unused since the previous release")
+    pausing = made(operation, needs_pause="the previous release writes it")
+    assert violations([contracting]) == violations([pausing]) == []
+
+
+def test_only_a_migration_that_needs_a_pause_excludes_the_previous_release() -> None:
+    drop = migrations.RemoveField("job", "name")
+
+    assert oldest_release([made(drop, contracts="unused"), made(NEW)]) == RELEASE - 1
+    assert oldest_release([made(drop, needs_pause="used"), made(NEW)]) == RELEASE
 
 
 ALLOWED = {
@@ -115,6 +122,14 @@ def test_every_periodic_task_is_sent_without_arguments_that_could_change(setting
     app.loader.import_default_modules()
     for entry in settings.CELERY_BEAT_SCHEDULE.values():
         inspect.signature(app.tasks[entry["task"]].run).bind()
+
+
+def test_node_programs_of_both_releases_understand_the_specs_of_both() -> None:
+    sent, newest = RELEASED_PROTOCOLS
+
+    assert protocol.OLDEST_VERSION <= sent <= protocol.PROTOCOL_VERSION
+    assert newest >= protocol.SENT_VERSION
+    assert run_spec("true").to_json()["protocol"] == protocol.SENT_VERSION
 
 
 def test_a_run_of_the_previous_protocol_is_accepted_and_an_unknown_one_is_not() -> None:

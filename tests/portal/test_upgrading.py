@@ -11,9 +11,11 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.recorder import MigrationRecorder
 
+from portal.migration_rules import RELEASE
 from scheduling.clusters.models import Device
 from scheduling.core.watching.log_rules import DEFAULT_RULES
 from scheduling.watching.models import LogRule
+from tenants.models import SchemaRelease
 from tests.support.databases import default_of_its_own, migrated_template, real_database
 
 __all__ = ["migrated_template", "real_database"]
@@ -112,6 +114,43 @@ def test_a_database_of_a_newer_version_is_refused(command: str, real_database: N
 
     with pytest.raises(CommandError, match=r"newer version.*\(scheduling\.9999_newer\)"):
         call_command(command, verbosity=0)
+
+
+NEWER = ("scheduling", "9999_newer")
+
+
+def test_the_next_release_leaves_a_database_for_this_one(real_database: None) -> None:
+    record(NEWER)
+    SchemaRelease.objects.update(number=RELEASE + 1, oldest=RELEASE)
+
+    for command in ("migrate", "set_up"):
+        call_command(command, verbosity=0)
+
+    (kept,) = SchemaRelease.objects.all()
+    assert (kept.number, kept.oldest) == (RELEASE + 1, RELEASE)
+
+
+@pytest.mark.parametrize("oldest", [RELEASE + 1, RELEASE + 2], ids=["pause", "two releases"])
+def test_a_release_that_does_not_work_with_this_one_is_refused(
+    oldest: int, real_database: None
+) -> None:
+    record(NEWER)
+    SchemaRelease.objects.update(number=RELEASE + 2, oldest=oldest)
+
+    expected = rf"Release {RELEASE + 2} .* this is release {RELEASE}\. Install"
+    with pytest.raises(CommandError, match=expected):
+        call_command("migrate", verbosity=0)
+
+
+def test_each_release_records_itself_when_it_migrates(real_database: None) -> None:
+    SchemaRelease.objects.update(number=RELEASE - 1, oldest=0)
+    call_command("migrate", verbosity=0)
+    SchemaRelease.objects.get(number=RELEASE, oldest=RELEASE - 1).delete()
+    call_command("migrate", "tenants", verbosity=0)
+
+    assert not SchemaRelease.objects.exists()
+    call_command("migrate", verbosity=0)
+    assert SchemaRelease.objects.filter(number=RELEASE).exists()
 
 
 def test_migrations_of_apps_that_are_not_installed_do_not_matter(real_database: None) -> None:
