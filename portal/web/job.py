@@ -1,6 +1,7 @@
 """The pages of one job, and the parts that they fetch: devices, and search in a log."""
 
 import json
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -16,12 +17,14 @@ from portal.web.job_metrics import metrics_context
 from portal.web.job_progress import progress_of
 from portal.web.job_training import goodput_figure, goodput_in_words
 from portal.web.viewing import PageRequest, page
+from scheduling.core.jobspec import ElasticMode
 from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.events import JobLife, events_of_job, life_of_job
 from scheduling.jobs.queries.job_detail import JobDetail
 from scheduling.jobs.queries.jobs import JobRow, visible_job
 from scheduling.jobs.services.ownership import note_log_read
+from scheduling.parallelism.queries import profiled_paces
 from tenants.errors import InvalidError
 from workers.conf import worker_settings
 from workers.device_curves import USUAL_RANKS, device_curves
@@ -66,7 +69,7 @@ def overview(request: PageRequest, job_id: int) -> HttpResponse:
     if wants_curve:
         row = context["job"]
         context |= {
-            "figure": _figure(request, samples, context["life"], row),
+            "figure": _figure(request, samples, context["life"], row, spec=context["detail"].spec),
             "figure_says": goodput_in_words(samples),
         }
     if request.wants_part:
@@ -149,7 +152,7 @@ def goodput(request: PageRequest, job_id: int) -> JsonResponse:
     """Build the figure of the goodput chart."""
     job = visible_job(request.viewer, job_id)
     samples = goodput_curve(request.viewer, job_id)
-    figure = _figure(request, samples, life_of_job(request.viewer, job_id), job)
+    figure = _figure(request, samples, life_of_job(request.viewer, job_id), job, spec=job.spec)
     return JsonResponse(figure, headers={"Cache-Control": "private, no-store"})
 
 
@@ -159,14 +162,21 @@ def _elastic_steps(detail: JobDetail) -> int | None:
 
 
 def _figure(
-    request: PageRequest, samples: tuple[CurvePoint, ...], life: JobLife, job: Job | JobRow
+    request: PageRequest,
+    samples: tuple[CurvePoint, ...],
+    life: JobLife,
+    job: Job | JobRow,
+    *,
+    spec: Mapping[str, Any],
 ) -> dict[str, Any]:
+    has_batches = (spec.get("elastic") or {}).get("mode") == ElasticMode.ADAPTIVE_BATCH
     return goodput_figure(
         samples,
         start=job.submitted_at,
         end=job.finished_at or request.now,
         marks=marks_of(life),
         checkpoints=life.checkpoints,
+        profiles=profiled_paces(request.viewer, job.id) if has_batches else (),
     )
 
 

@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from portal.web.components import words
 from portal.web.components.history import Mark
 from scheduling.core.performance.executors import executors_in
+from scheduling.parallelism.views import ProfiledPace
 from scheduling.runs.queries.predictions import Outlook
 from workers.goodput import CurvePoint
 
@@ -64,6 +65,7 @@ def goodput_figure(
     end: datetime,
     marks: Sequence[Mark] = (),
     checkpoints: Sequence[datetime] = (),
+    profiles: Sequence[ProfiledPace] = (),
 ) -> dict[str, Any]:
     """Build the curves of goodput and throughput, with a gap between attempts.
 
@@ -73,6 +75,7 @@ def goodput_figure(
         end: end of the axis.
         marks: changes of the job, oldest first.
         checkpoints: times of saving, oldest first; the newest are drawn.
+        profiles: throughput of one device by profile jobs, drawn as one point for each type.
     """
     points = _with_gaps(samples)
     times = [words.on_chart(at) for at, _ in points]
@@ -86,6 +89,18 @@ def goodput_figure(
             ),
             _trace(
                 gettext("goodput"), "text", times, [s.goodput if s else None for _, s in points]
+            ),
+            *(
+                {
+                    **_trace(
+                        gettext("profile on %(type)s") % {"type": one.type},
+                        f"c{2 + number % 4}",
+                        [words.on_chart(min(max(one.measured_at, start), end))],
+                        [one.samples_per_second],
+                    ),
+                    "mode": "markers",
+                }
+                for number, one in enumerate(profiles)
             ),
         ],
         "layout": {

@@ -163,6 +163,11 @@ _PROFILES = (
     (ProfileUse.NONE.value, gettext_lazy("none")),
     (ProfileUse.ONLY.value, gettext_lazy("only: this job measures the model and ends")),
 )
+_BATCH_PROFILES = (
+    ("", gettext_lazy("automatic: one small job per device type")),
+    (ProfileUse.NONE.value, gettext_lazy("none")),
+    (ProfileUse.ONLY.value, gettext_lazy("only: this job measures step times and ends")),
+)
 _FIRST = ("name", "virtual_cluster", "priority", "class")
 
 
@@ -244,6 +249,7 @@ def _offered(
         "container.ipc": _IPC,
         "elastic.mode": _MODES,
         "elastic.determinism": _BITS,
+        "elastic.profile": _BATCH_PROFILES,
         "parallel.schedule": _SCHEDULES,
         "parallel.plan": _PLANS,
         "parallel.profile": _PROFILES,

@@ -60,6 +60,8 @@ class JobFacts:
         start_seconds: mean duration of its starts; None before the first start.
         timed: its steps by batch, of a job whose batch may change.
         noise: last reported squared norm and variance of its gradient at the initial batch.
+        profile: steps that profile jobs measured on one device of each type.
+        profile_noise: as ``noise``, but measured by a profile job.
     """
 
     terms: Terms = PLAIN_TERMS
@@ -69,6 +71,8 @@ class JobFacts:
     start_seconds: float | None = None
     timed: tuple[Timed, ...] = ()
     noise: tuple[float, float] | None = None
+    profile: tuple[Timed, ...] = ()
+    profile_noise: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

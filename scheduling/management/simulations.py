@@ -60,6 +60,12 @@ def add_world_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="jobs run on every measured type and size (rules events, traces of Crius)",
     )
+    parser.add_argument(
+        "--profile-seconds",
+        type=float,
+        metavar="SECONDS",
+        help="profile each elastic job by a job on one device of each type (rules events)",
+    )
     parser.add_argument("--interval", type=float, metavar="SECONDS", help="between rounds")
     parser.add_argument("--knowledge", choices=["observed", "oracle"], default="observed")
     parser.add_argument("--size-aware", action=BooleanOptionalAction, default=False)
@@ -231,6 +237,11 @@ def build_setup(trace: Trace, policy: Policy, options: Mapping[str, Any], seed: 
         raise SimulationError(f"--interval is {options['interval']:g}; use 1 to 86400 seconds")
     if options["hybrid"] and (options["rules"] != "events" or trace.format != "crius"):
         raise SimulationError("--hybrid needs --rules events and a trace of format crius")
+    profiling = options["profile_seconds"]
+    if profiling is not None and options["rules"] != "events":
+        raise SimulationError("--profile-seconds needs --rules events")
+    if profiling is not None and not 1.0 <= profiling <= 3_600.0:
+        raise SimulationError(f"--profile-seconds is {profiling:g}; use 1 to 3600 seconds")
     return Setup(
         trace=trace,
         cluster=read_cluster(options["cluster"]),
@@ -246,6 +257,7 @@ def build_setup(trace: Trace, policy: Policy, options: Mapping[str, Any], seed: 
         conditions=read_conditions(options),
         policy=policy,
         hybrid=options["hybrid"],
+        profile_seconds=profiling,
     )
 
 

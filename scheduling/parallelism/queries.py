@@ -8,8 +8,10 @@ from django.db.models import Min
 from scheduling.clusters.models import Device
 from scheduling.core.jobspec import parse_stored
 from scheduling.core.messages import sentence
+from scheduling.core.performance.batch_profiles import read_batch_profile
 from scheduling.core.performance.reverts import STEPS_TO_JUDGE
 from scheduling.core.round.parallel_plans import (
+    BATCHES_PREFIX,
     GridRow,
     PlanRun,
     PlanSource,
@@ -22,7 +24,13 @@ from scheduling.jobs.models import LIVE_STATES, Job
 from scheduling.jobs.queries.jobs import visible_job
 from scheduling.parallelism.models import AttemptPlan, ModelProfile
 from scheduling.parallelism.sentences import why_this_plan
-from scheduling.parallelism.views import GridView, JobParallelism, PlanView, ProfileView
+from scheduling.parallelism.views import (
+    GridView,
+    JobParallelism,
+    PlanView,
+    ProfiledPace,
+    ProfileView,
+)
 from scheduling.rounds.snapshot.grid_tables import plan_runs, profiled_grids
 from scheduling.runs.models import Member
 from tenants.errors import NotFoundError
@@ -137,6 +145,37 @@ def accuracy_on(tenant_id: int, types: Collection[str]) -> tuple[PlanAccuracy, .
         PlanRun(type=kind, plan_id=plan, predicted=predicted, steps=steps, seconds=seconds)
         for kind, plan, predicted, steps, seconds in rows
     )
+
+
+def profiled_paces(viewer: Viewer, job_id: int) -> tuple[ProfiledPace, ...]:
+    """Return the throughputs of one device of each type, by the profiles of variable batches.
+
+    Raises:
+        NotFoundError: the job is unknown, or the viewer may not see it.
+    """
+    job = visible_job(viewer, job_id)
+    rows = (
+        ModelProfile.objects.unscoped()
+        .filter(
+            tenant=job.tenant_id,
+            fingerprint=job.model_fingerprint,
+            fingerprint__startswith=BATCHES_PREFIX,
+            measured_at__isnull=False,
+        )
+        .order_by("device_type")
+        .values_list("device_type", "measured_at", "document")
+    )
+    found = []
+    for kind, measured_at, document in rows:
+        points = read_batch_profile(document, device_type=kind).points
+        best = max(points, key=lambda one: one.batch * one.steps / one.seconds)
+        pace = best.batch * best.steps / best.seconds
+        found.append(
+            ProfiledPace(
+                type=kind, measured_at=measured_at, batch=best.batch, samples_per_second=pace
+            )
+        )
+    return tuple(found)
 
 
 def _plans_of(job: Job) -> tuple[PlanView, ...]:

@@ -1,4 +1,4 @@
-"""Profiles of models: the jobs that measure them, their reports, and the grids that follow."""
+"""Profiles of models and of variable batches: the jobs that measure them, and their reports."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -11,10 +11,12 @@ from django.db.models import Min, Q
 
 from scheduling.clusters.models import Device
 from scheduling.common.on_commit import request_round_on_commit
-from scheduling.core.jobspec import JobSpec, ProfileUse, parse_stored
+from scheduling.core.jobspec import ElasticMode, JobSpec, PlanChoice, ProfileUse, parse_stored
 from scheduling.core.lifecycle import JobState
 from scheduling.core.messages import sentence
-from scheduling.core.round.parallel_plans import GridRow, rows_to_json
+from scheduling.core.policies import UnknownPolicyError, policy_class
+from scheduling.core.policies.base import Need
+from scheduling.core.round.parallel_plans import BATCHES_PREFIX, GridRow, rows_to_json
 from scheduling.jobs.models import LIVE_STATES, Job, JobSecret
 from scheduling.jobs.queries.submit_context import read_submit_context
 from scheduling.jobs.services.job_limits import JobLimitError
@@ -78,19 +80,16 @@ def store_profile(
         document: the reported document; it may be hostile.
         now: time of the report.
     """
-    from scheduling.core.grids import GridInputError  # noqa: PLC0415  brings NumPy
-    from scheduling.core.grids.profile_documents import read_profile  # noqa: PLC0415
-
     if store_links(job_id=job_id, attempt=attempt, document=document, now=now):
         return
     job = Job.objects.unscoped().filter(pk=job_id).exclude(model_fingerprint="").first()
-    parallel = parse_stored(job.spec).parallel if job is not None else None
-    if job is None or parallel is None or parallel.profile is not ProfileUse.ONLY:
+    if job is None or _profile_use(parse_stored(job.spec)) is not ProfileUse.ONLY:
         return
     kind = Attempt.objects.get(job=job, number=attempt).device_type
+    has_batches = job.model_fingerprint.startswith(BATCHES_PREFIX)
     try:
-        measured = read_profile(document, device_type=kind)
-    except GridInputError as error:
+        software, seconds = _read_profile(document, kind, has_batches=has_batches)
+    except ValueError as error:
         text = sentence("profile-refused", reason=str(error)[:200])
         note = Note(attempt=attempt, text=text)
         record_job_event(job_id=job_id, kind=PROFILE_EVENT, now=now, note=note)
@@ -100,17 +99,63 @@ def store_profile(
         fingerprint=job.model_fingerprint,
         device_type=kind,
         defaults={
-            "version": f"{document['version']}, PyTorch {measured.software}"[:64],
+            "version": f"{document['version']}, PyTorch {software}"[:64],
             "job": job,
             "requested_at": now,
-            "measured_at": None,
+            # Grids are computed later; step times of batches are used as they are.
+            "measured_at": now if has_batches else None,
             "document": dict(document),
             "grids": [],
         },
     )
-    text = sentence("profile-stored", device_type=kind, seconds=f"{measured.seconds:.0f}")
+    text = sentence("profile-stored", device_type=kind, seconds=f"{seconds:.0f}")
     note = Note(attempt=attempt, text=text)
     record_job_event(job_id=job_id, kind=PROFILE_EVENT, now=now, note=note)
+    if has_batches:
+        request_round_on_commit("profile")
+
+
+def _read_profile(
+    document: Mapping[str, Any], device_type: str, *, has_batches: bool
+) -> tuple[str, float]:
+    """Return the version of PyTorch and the duration of a valid profile.
+
+    Raises:
+        ValueError: the profile is not valid.
+    """
+    # Imported here since both bring NumPy or SciPy.
+    if has_batches:
+        from scheduling.core.performance.batch_profiles import (  # noqa: PLC0415
+            read_batch_profile,
+        )
+
+        found = read_batch_profile(document, device_type=device_type)
+        return found.software, found.seconds
+    from scheduling.core.grids.profile_documents import read_profile  # noqa: PLC0415
+
+    measured = read_profile(document, device_type=device_type)
+    return measured.software, measured.seconds
+
+
+def _profile_use(spec: JobSpec) -> ProfileUse:
+    """Return whether a job is profiled, or measures a profile itself."""
+    if spec.parallel is not None:
+        is_fixed = spec.parallel.plan is PlanChoice.FIXED
+        use = spec.parallel.profile
+        return ProfileUse.NONE if is_fixed and use is ProfileUse.AUTOMATIC else use
+    if spec.elastic is None or spec.elastic.mode is not ElasticMode.ADAPTIVE_BATCH:
+        return ProfileUse.NONE
+    return spec.elastic.profile or ProfileUse.AUTOMATIC
+
+
+def _uses_profiles(job: Job) -> bool:
+    """Return whether a profile affects the job: its plans, or a policy that reads goodputs."""
+    if not job.model_fingerprint.startswith(BATCHES_PREFIX):
+        return True
+    try:
+        return Need.GOODPUT in policy_class(job.virtual_cluster.policy).needs
+    except UnknownPolicyError:
+        return False
 
 
 def plan_profiles(*, now: datetime) -> int:
@@ -124,6 +169,7 @@ def plan_profiles(*, now: datetime) -> int:
         ModelProfile.objects.unscoped()
         .filter(Q(measured_at=None) | before_newest_links())
         .exclude(document={})
+        .exclude(fingerprint__startswith=BATCHES_PREFIX)
     )
     memory: Mapping[str, int] = dict(
         Device.objects.filter(retired_at=None)
@@ -219,7 +265,11 @@ def _rows_of(profile: ModelProfile, job: Job, memory: int, points: Points) -> It
 
 
 def submit_profiles(*, config: ProfileConfig, now: datetime) -> list[int]:
-    """Submit the profile jobs that live hybrid jobs lack; return the IDs of the new jobs."""
+    """Submit the profile jobs that live jobs lack; return the IDs of the new jobs.
+
+    Hybrid jobs and jobs with variable batches are profiled, the latter only under policies that
+    use goodputs.
+    """
     jobs = (
         Job.objects.unscoped()
         .filter(state__in=LIVE_STATES)
@@ -233,10 +283,9 @@ def submit_profiles(*, config: ProfileConfig, now: datetime) -> list[int]:
     found: list[int] = []
     for job in jobs.filter(pk__in=(ids[first:] + ids[:first])[:MOST_JOBS]):
         spec = parse_stored(job.spec)
-        parallel = spec.parallel
-        if parallel is None or spec.held or parallel.profile is not ProfileUse.AUTOMATIC:
+        if spec.held or _profile_use(spec) is not ProfileUse.AUTOMATIC:
             continue
-        if parallel.plan == "auto":
+        if _uses_profiles(job):
             found += _profiles_of(job, spec, config, now)
     return found
 
@@ -248,7 +297,7 @@ def request_profile(*, job: Job, config: ProfileConfig, now: datetime) -> list[i
         The IDs of the new jobs; none while earlier ones measure.
     """
     spec = parse_stored(job.spec)
-    if spec.parallel is None:
+    if not job.model_fingerprint:
         return []
     ModelProfile.objects.unscoped().filter(
         tenant=job.tenant_id, fingerprint=job.model_fingerprint
@@ -271,9 +320,9 @@ def _profiles_of(job: Job, spec: JobSpec, config: ProfileConfig, now: datetime) 
     found = []
     for kind in due:
         measuring = Job.objects.unscoped().filter(
+            Q(spec__parallel__profile=ProfileUse.ONLY) | Q(spec__elastic__profile=ProfileUse.ONLY),
             state__in=LIVE_STATES,
             virtual_cluster=job.virtual_cluster_id,
-            spec__parallel__profile=ProfileUse.ONLY,
         )
         if measuring.count() >= MOST_MEASURING:
             break
@@ -338,9 +387,6 @@ def profile_document(job: Job, spec: JobSpec, kind: str) -> dict[str, Any]:
     own |= {"image_secret": role["image_secret"]} if "image_secret" in role else {}
     own |= {"cpus": role["cpus"] * share} if "cpus" in role else {}
     own |= {"memory": int(role["memory"] * share)} if "memory" in role else {}
-    parallel = {
-        key: value for key, value in whole["parallel"].items() if key not in ("stages", "plan")
-    }
     kept = ("virtual_cluster", "source", "storage", "schema_version")
     return {
         **{key: whole[key] for key in kept if key in whole},
@@ -348,7 +394,18 @@ def profile_document(job: Job, spec: JobSpec, kind: str) -> dict[str, Any]:
         "class": "opportunistic",
         "labels": {PROFILE_LABEL: str(job.pk)},
         "roles": {name: {**own, "devices": 1, "device_types": [kind]}},
-        "parallel": {**parallel, "profile": ProfileUse.ONLY.value},
+        **_profile_fields(whole),
         "max_duration": MOST_SECONDS,
         "notify": {"on": []},
     }
+
+
+def _profile_fields(whole: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a document that let its copy measure and end."""
+    only = {"profile": ProfileUse.ONLY.value}
+    if "parallel" in whole:
+        kept = {k: v for k, v in whole["parallel"].items() if k not in ("stages", "plan")}
+        return {"parallel": {**kept, **only}}
+    batches = ("mode", "initial_batch", "max_batch", "max_local_batch")
+    kept = {key: whole["elastic"][key] for key in batches if key in whole["elastic"]}
+    return {"elastic": {**kept, **only}}

@@ -105,6 +105,23 @@ class ProfileView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProfiledPace:
+    """Throughput of one device at the fastest batch of a profile.
+
+    Attributes:
+        type: device type.
+        measured_at: time of the report.
+        batch: samples of a step.
+        samples_per_second: the throughput.
+    """
+
+    type: str
+    measured_at: datetime
+    batch: int
+    samples_per_second: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobParallelism:
     """Hybrid parallelism of one job.
 

@@ -171,6 +171,87 @@ def test_a_hybrid_job_is_profiled_resized_and_continues_its_losses(
         assert loss == pytest.approx(alone[step], rel=1e-2, abs=2e-3)
 
 
+@pytest.mark.torch
+def test_a_running_hybrid_job_with_a_barred_plan_restarts_under_the_next_one(
+    portal: WholePortal, alice: Client
+) -> None:
+    pytest.importorskip("torch")
+    command = "exec python3 -m tessera.train.launch hybrid_torch.py --steps 100000"
+    document = {
+        **gang(alice, portal, "hybrid_torch.py", {"devices": 4, "command": command}),
+        "name": "slow plan",
+        "parallel": {"batch": 32, "micro_batches": 4},
+    }
+    first = alice.submit(document).id
+    wait_until(lambda: is_profiled(portal, first), RUN_SECONDS, "the profile")
+    alice.stop(first)
+    job_id = alice.submit(document).id
+    trains_on(portal, job_id, attempts=1)
+    # Each step now takes 1,000 times as long as predicted, and other plans promise as much.
+    inside(
+        portal,
+        f"""
+from scheduling.models import AttemptPlan, Job, ModelProfile
+job = Job.objects.unscoped().get(pk={job_id})
+for plan in AttemptPlan.objects.unscoped().filter(attempt__job=job):
+    AttemptPlan.objects.unscoped().filter(pk=plan.pk).update(predicted=plan.predicted / 1000)
+for profile in ModelProfile.objects.unscoped().filter(fingerprint=job.model_fingerprint):
+    for row in profile.grids:
+        row["step_seconds"] /= 1000
+    profile.save()
+""",
+    )
+
+    trains_on(portal, job_id, attempts=2)
+    alice.stop(job_id)
+    wait_until(lambda: alice.job(job_id).has_ended, RUN_SECONDS, "its end")
+
+    plans = portal.rows(
+        "SELECT p.plan_id, a.devices FROM scheduling_attemptplan p JOIN scheduling_attempt a"
+        " ON p.attempt_id = a.id WHERE a.job_id = ? ORDER BY a.number",
+        job_id,
+    )
+    assert [row["devices"] for row in plans] == [4, 4]
+    assert len({row["plan_id"] for row in plans}) == 2
+    (receipt,) = alice.get(f"jobs/{job_id}/preemptions/")["results"]
+    assert receipt["rule"].startswith("Barred: a run took more than 1.5 times as long")
+    assert receipt["checkpoint"] is not None
+    assert "replanned" in [one["kind"] for one in alice.pages(f"jobs/{job_id}/events/")]
+
+
+@pytest.mark.torch
+def test_an_adaptive_job_is_profiled_before_its_policy_reads_goodputs(
+    portal: WholePortal, alice: Client
+) -> None:
+    pytest.importorskip("torch")
+    decides(portal, "vision-a", "tessera")
+    command = "exec python3 -m tessera.train.launch gpt_torch.py --progress 100000"
+    document = {
+        **gang(alice, portal, "gpt_torch.py", {"devices": 1, "command": command}),
+        "name": "adaptive",
+        "elastic": {
+            "mode": "adaptive_batch", "min": 1, "max": 2, "initial_batch": 64,
+            "max_batch": 512, "max_local_batch": 256,
+        },
+    }  # fmt: skip
+
+    job_id = alice.submit(document).id
+    wait_until(lambda: is_profiled(portal, job_id), RUN_SECONDS, "the profile")
+    alice.stop(job_id)
+    wait_until(lambda: alice.job(job_id).has_ended, RUN_SECONDS, "its end")
+
+    (row,) = portal.rows(
+        "SELECT p.document, p.device_type, p.job_id FROM scheduling_modelprofile p"
+        " JOIN scheduling_job j ON j.model_fingerprint = p.fingerprint WHERE j.id = ?",
+        job_id,
+    )
+    found = json.loads(row["document"])
+    assert [one["batch"] for one in found["points"]] == [16, 32, 64, 128, 256]
+    assert row["device_type"] == "cpu-a"
+    wait_until(lambda: alice.job(row["job_id"]).has_ended, RUN_SECONDS, "the profile job")
+    assert alice.job(row["job_id"]).state == "succeeded"
+
+
 @pytest.mark.redis
 def test_a_gang_on_two_nodes_trains_without_pytorch(portal: WholePortal, alice: Client) -> None:
     script = "gang_allreduce_numpy.py"

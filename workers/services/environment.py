@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from scheduling.compat.formats import foreign_variables
 from scheduling.compat.importer import as_variable
-from scheduling.core.jobspec import JobSpec
+from scheduling.core.jobspec import JobSpec, ProfileUse
 from tessera.inventory import BY_DEVICE_REQUEST
 
 LOOPBACK: Final = "127.0.0.1"
@@ -212,6 +212,7 @@ def _elastic(gang: AttemptGang) -> dict[str, str]:
         "INITIAL_BATCH": elastic.initial_batch,
         "MAX_BATCH": elastic.max_batch,
         "MAX_LOCAL_BATCH": elastic.max_local_batch,
+        "PROFILE": elastic.profile.value if elastic.profile is ProfileUse.ONLY else None,
         "TOTAL_STEPS": elastic.total_steps,
         "EPOCHS": elastic.epochs,
         "LAYOUT": json.dumps(gang.layout, separators=(",", ":")) if gang.layout else None,

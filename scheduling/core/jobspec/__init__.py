@@ -7,9 +7,9 @@ fields for docs, forms and OpenAPI.
 
 from scheduling.core.jobspec.containers import NO_SETTINGS, ContainerSettings, ContainerUser, Ipc
 from scheduling.core.jobspec.demands import Demand, MemberDemand, demand
-from scheduling.core.jobspec.elastic import Elastic, ElasticMode
+from scheduling.core.jobspec.elastic import Elastic, ElasticMode, ProfileUse
 from scheduling.core.jobspec.errors import FieldError, InvalidDocumentError, InvalidJobSpecError
-from scheduling.core.jobspec.parallel import Parallel, PlanChoice, ProfileUse, stored_parallel
+from scheduling.core.jobspec.parallel import Parallel, PlanChoice, stored_parallel
 from scheduling.core.jobspec.parsing import MAX_SPEC_BYTES, parse, parse_stored
 from scheduling.core.jobspec.parts import part_name, split
 from scheduling.core.jobspec.requirements import NO_REQUIREMENTS, Requirements, strictest

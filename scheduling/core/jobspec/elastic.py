@@ -14,6 +14,14 @@ class ElasticMode(StrEnum):
     HYBRID = "hybrid"
 
 
+class ProfileUse(StrEnum):
+    """Whether Tessera profiles the program, or the job only measures a profile."""
+
+    AUTOMATIC = "automatic"
+    NONE = "none"
+    ONLY = "only"
+
+
 LEVELS: Final = ("D0", "D1", "D2")
 
 
@@ -34,6 +42,8 @@ class Elastic:
         max_batch: maximum samples of a step, for adaptive batches.
         max_local_batch: maximum samples on one device at once, for adaptive batches; None
             means ``max_batch``.
+        profile: whether step times are measured on one device of each type, for adaptive
+            batches; None means ``automatic``.
         total_steps: length of the training in steps of the initial batch.
         epochs: length of the training in passes over the data.
     """
@@ -47,6 +57,7 @@ class Elastic:
     initial_batch: int | None = None
     max_batch: int | None = None
     max_local_batch: int | None = None
+    profile: ProfileUse | None = None
     total_steps: int | None = None
     epochs: int | None = None
 
@@ -58,4 +69,5 @@ class Elastic:
         """Return the declared fields; the mode only if it is not the default."""
         said = {one.name: getattr(self, one.name) for one in fields(self)}
         said["mode"] = self.mode.value if self.mode is not ElasticMode.FIXED else None
+        said["profile"] = self.profile.value if self.profile is not None else None
         return {name: value for name, value in said.items() if value is not None}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from scheduling.core.jobspec.elastic import LEVELS, Elastic, ElasticMode
+from scheduling.core.jobspec.elastic import LEVELS, Elastic, ElasticMode, ProfileUse
 from scheduling.core.jobspec.errors import DocumentPlace
 from scheduling.core.jobspec.scalars import read_integer
 from scheduling.core.jobspec.table import Field, choice, number_schema, read_object
@@ -20,7 +20,7 @@ _MODES: Final = tuple(mode.value for mode in ElasticMode)
 _BATCHES: Final = ("initial_batch", "max_batch", "max_local_batch")
 _ONLY_FOR: Final[Mapping[ElasticMode, tuple[str, ...]]] = {
     ElasticMode.LOGICAL_WORKERS: ("logical_workers", "determinism", "executors"),
-    ElasticMode.ADAPTIVE_BATCH: _BATCHES,
+    ElasticMode.ADAPTIVE_BATCH: (*_BATCHES, "profile"),
 }
 _NEEDED: Final[Mapping[ElasticMode, tuple[str, ...]]] = {
     ElasticMode.LOGICAL_WORKERS: ("logical_workers",),
@@ -112,6 +112,24 @@ def check_workers(elastic: Elastic, devices: int, place: DocumentPlace) -> None:
         )
 
 
+def check_profile(elastic: Elastic, devices: int, place: DocumentPlace) -> None:
+    """Add an error if a job that only measures a profile may have more than one device.
+
+    Args:
+        elastic: declaration of the job.
+        devices: requested number of devices.
+        place: place of ``elastic`` in the document.
+    """
+    _, most = elastic.bounds(devices)
+    if elastic.profile is ProfileUse.ONLY and most != 1:
+        place.child("profile").refuse(
+            elastic.profile.value,
+            sentence("profile-needs-one-device", devices=most),
+            sentence("use-one-device"),
+            "conflict",
+        )
+
+
 def _number(name: str, words: str, most: int, default: str) -> Field:
     return Field(
         name=name,
@@ -183,6 +201,16 @@ ELASTIC_FIELDS: Final = (
         "Maximum number of samples that fit on a device at once; for mode adaptive_batch.",
         LARGEST_BATCH,
         "max_batch",
+    ),
+    Field(
+        name="profile",
+        type="automatic, none or only",
+        default="automatic",
+        help="For mode adaptive_batch. automatic: if the policy uses goodput, a small job on one "
+        "device of each type measures step times of some batches. none: no such job. only: this "
+        "job measures them and ends.",
+        read=lambda value, _place: ProfileUse(choice(value, tuple(ProfileUse))),
+        schema=_schema(tuple(one.value for one in ProfileUse)),
     ),
     _number(
         "total_steps",

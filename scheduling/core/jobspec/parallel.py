@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from scheduling.core.jobspec.elastic import Elastic, ElasticMode
+from scheduling.core.jobspec.elastic import Elastic, ElasticMode, ProfileUse
 from scheduling.core.jobspec.errors import DocumentPlace
 from scheduling.core.jobspec.scalars import read_integer
 from scheduling.core.jobspec.table import Field, choice, number_schema, read_object
@@ -23,14 +23,6 @@ class PlanChoice(StrEnum):
 
     AUTO = "auto"
     FIXED = "fixed"
-
-
-class ProfileUse(StrEnum):
-    """Whether Tessera profiles the model, or the job only measures a profile."""
-
-    AUTOMATIC = "automatic"
-    NONE = "none"
-    ONLY = "only"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from scheduling.core.jobspec.elastic import ElasticMode
-from scheduling.core.jobspec.elastic_fields import check_workers
+from scheduling.core.jobspec.elastic_fields import check_profile, check_workers
 from scheduling.core.jobspec.errors import DocumentPlace, InvalidJobSpecError, RefusalError
 from scheduling.core.jobspec.job_fields import JOB_FIELDS
 from scheduling.core.jobspec.parallel import check_parallel
@@ -193,6 +193,7 @@ def _check_elastic(given: Mapping[str, Any], place: DocumentPlace) -> None:
     (role,) = roles
     size = role.instances * role.devices
     check_workers(elastic, size, there)
+    check_profile(elastic, size, there)
     least, most = elastic.bounds(size)
     shown = {"min": least, "max": most}
     if not least <= size <= most:

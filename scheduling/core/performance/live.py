@@ -2,7 +2,8 @@
 
 Jobs of one application share observations. Without any, twice the devices count as twice as fast,
 and types have the same ratios as for the jobs that ran on several of them (equal before there are
-any); a first run on any size and type sets the scale.
+any); a first run on any size and type sets the scale. The profiles of a job (measured on one
+device of each type) replace these ratios, and its speed before the first run.
 """
 
 from collections import defaultdict
@@ -15,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from scheduling.core.performance.batch_profiles import ProfiledSpeeds
 from scheduling.core.performance.batches import fit_steps, limits_of, noise_of
 from scheduling.core.performance.convergence import steps_until_flat
 from scheduling.core.performance.goodput import Floats, best_batch
@@ -118,6 +120,7 @@ class LiveModel:
         self._seen = {name: tuple(sorted(seen)) for name, seen in runs.items()}
         self.speeds = relative_speeds(self._seen.values())
         self._grids: dict[int, GridRates] = {}
+        self._profiles: dict[int, ProfiledSpeeds] = {}
         self._timed: dict[str, dict[str, list[Timed]]] = defaultdict(lambda: defaultdict(list))
         for job in jobs:
             for one in known.get(job.id, _NOTHING).timed:
@@ -151,9 +154,26 @@ class LiveModel:
             return useful
         seen = self._seen.get(_history(job), ())
         if not seen:
-            return shape.devices * self._speed(shape.type)
+            return shape.devices * self._before_run(job, shape.type)
         tried = (run.type for run in seen)
-        return _rate(seen, shape) * self._against(seen[0].type, tried, shape.type)
+        return _rate(seen, shape) * self._against(job, seen[0].type, tried, shape.type)
+
+    def _before_run(self, job: PolicyJob, kind: str) -> float:
+        """Return the steps per second of one device: profiled, else relative to other types."""
+        profiles = self._profiles_of(job)
+        if not profiles.points:
+            return self._speed(kind)
+        first = min(profiles.points)
+        source = kind if kind in profiles.points else first
+        pace = profiles.samples_per_second(source) / (job.terms.batch or 1)
+        return pace * self._against(job, source, profiles.points, kind)
+
+    def _profiles_of(self, job: PolicyJob) -> ProfiledSpeeds:
+        found = self._profiles.get(job.id)
+        if found is None:
+            found = ProfiledSpeeds(self._known.get(job.id, _NOTHING).profile)
+            self._profiles[job.id] = found
+        return found
 
     def _of_grids(self, job: PolicyJob) -> GridRates:
         rates = self._grids.get(job.id)
@@ -164,20 +184,32 @@ class LiveModel:
 
     def _goodput(self, job: PolicyJob, shape: Shape) -> float | None:
         """Return steps of the initial batch per second at the best batch; None if unknown."""
-        limits, noise = limits_of(job.terms), noise_of(self._known.get(job.id, _NOTHING).noise)
-        types = self._timed.get(_history(job), {})
+        known = self._known.get(job.id, _NOTHING)
+        limits = limits_of(job.terms)
+        noise = noise_of(known.noise) or noise_of(known.profile_noise)
+        profiled = self._profiles_of(job).points
+        types: Mapping[str, Sequence[Timed]] = self._timed.get(_history(job)) or profiled
         if limits is None or noise is None or not types:
             return None
-        first = min(types)
-        model = fit_steps(tuple(sorted(types.get(shape.type) or types[first])))
+        source = shape.type if shape.type in types else min(types)
+        more = profiled.get(source, ()) if types is not profiled else ()
+        model = fit_steps(tuple(sorted((*types[source], *more))))
         if model is None:
             return None
         found = best_batch(model, noise, limits, shape.nodes, shape.devices)
-        return found.goodput * self._against(first, types, shape.type)
+        return found.goodput * self._against(job, source, types, shape.type)
 
-    def _against(self, first: str, tried: Iterable[str], kind: str) -> float:
-        """Return the speed of an untried type relative to the first one; 1.0 for a tried type."""
-        if not self.speeds or kind in tried:
+    def _against(self, job: PolicyJob, first: str, tried: Iterable[str], kind: str) -> float:
+        """Return the speed of an untried type relative to the first one; 1.0 for a tried type.
+
+        The profiles of the job decide, else the ratio for jobs that ran on both types.
+        """
+        if kind in tried:
+            return 1.0
+        ratio = self._profiles_of(job).ratio(kind, first)
+        if ratio is not None:
+            return ratio
+        if not self.speeds:
             return 1.0
         return self._speed(kind) / self._speed(first)
 

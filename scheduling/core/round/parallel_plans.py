@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from scheduling.core.jobspec import JobSpec, Parallel, PlanChoice
+from scheduling.core.jobspec import ElasticMode, JobSpec, Parallel, PlanChoice
 from scheduling.core.lifecycle import FailureClass
 from scheduling.core.performance.reverts import SECONDS_TO_JUDGE, STEPS_TO_JUDGE
 from scheduling.core.policy_interface import BestGrid, GridTable, grid_at
 
 PROFILE_VERSION: Final = 1
 """Version of profiles; another one has another fingerprint."""
+
+BATCHES_PREFIX: Final = "batches-"
+"""Beginning of the fingerprint of a job with variable batches, which has no parallel plans."""
 
 SLOWER_FACTOR: Final = 1.5
 """A plan is barred if its step takes this many times as long as predicted."""
@@ -106,23 +109,30 @@ class ChosenPlan:
     predicted: float | None = None
 
 
+_MODEL_FIELDS: Final = ("batch", "micro_batches", "schedule", "max_tensor")
+_BATCH_FIELDS: Final = ("initial_batch", "max_batch", "max_local_batch")
+
+
 def fingerprint_of(spec: JobSpec, owner: int) -> str:
-    """Return the fingerprint of a hybrid job's model; empty for other jobs.
+    """Return the fingerprint of a hybrid job's model, or of a job with variable batches, else "".
 
     It covers what decides the time of a step and is known before the job runs: source, image,
-    command and environment, batch, micro-batches, schedule and maximum tensor width. It also
-    covers the owner, since jobs report profiles and plans by themselves: no user can report
-    wrong times for the job of another user.
+    command and environment, batch, micro-batches, schedule and maximum tensor width; or the
+    limits of variable batches. It also covers the owner, since jobs report profiles and plans by
+    themselves: no user can report wrong times for the job of another user.
 
     Args:
         spec: specification of the job.
         owner: ID of the job's owner.
     """
-    if spec.parallel is None:
+    elastic = spec.elastic
+    has_batches = elastic is not None and elastic.mode is ElasticMode.ADAPTIVE_BATCH
+    if spec.parallel is None and not has_batches:
         return ""
     (role,) = spec.roles.values()
     document = spec.to_json()
-    parallel = document["parallel"]
+    said = document["elastic"] if spec.parallel is None else document["parallel"]
+    names = _BATCH_FIELDS if spec.parallel is None else _MODEL_FIELDS
     content = [
         PROFILE_VERSION,
         owner,
@@ -130,10 +140,11 @@ def fingerprint_of(spec: JobSpec, owner: int) -> str:
         role.image,
         role.command,
         dict(role.env),
-        *(parallel.get(name) for name in ("batch", "micro_batches", "schedule", "max_tensor")),
+        *(said.get(name) for name in names),
     ]
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    found = hashlib.sha256(text.encode()).hexdigest()
+    return found if spec.parallel is not None else f"{BATCHES_PREFIX}{found}"[: len(found)]
 
 
 def barred_plans(runs: Iterable[PlanRun]) -> Mapping[tuple[str, str], PlanExclusion]:

@@ -46,6 +46,7 @@ from scheduling.core.values import (
     QueuedJob,
     RoundResult,
     Start,
+    Timed,
 )
 from tessera.isolation import NONE
 
@@ -237,6 +238,10 @@ class SimulatedCluster:
         if result.wake is not None:
             self._clock.add(result.wake, EventKind.WAKE)
         return result
+
+    def learn_profile(self, job_id: int, points: tuple[Timed, ...]) -> None:
+        """Add steps that a profile job measured to the facts of a job, unless it has ended."""
+        self._jobs.learn_profile(job_id, points)
 
     def order_out(self, job_id: int, *, lost: float = 0.0) -> None:
         """Preempt a job with devices now; it leaves after the grace period and is queued again.

@@ -12,7 +12,7 @@ from scheduling.core.round.engine_setup import engine_for
 from scheduling.core.round.gang_requests import group_name, parts_of
 from scheduling.core.round.gates import next_opening
 from scheduling.core.simulation.events import EventClock, EventKind
-from scheduling.core.simulation.facts import after_restart, after_run
+from scheduling.core.simulation.facts import NOTHING_KNOWN, after_restart, after_run
 from scheduling.core.simulation.held_devices import rebound, release, shape_of
 from scheduling.core.simulation.job_values import holding_job, queued_job
 from scheduling.core.simulation.jobs import Overhead
@@ -29,6 +29,7 @@ from scheduling.core.values import (
     Rebinding,
     RoundResult,
     Start,
+    Timed,
 )
 from tessera.reasons import ReasonCode
 
@@ -106,6 +107,12 @@ class JobTable:
         if known is not None:
             self.known[job.id] = known
         self._await_gate(job)
+
+    def learn_profile(self, job_id: int, points: tuple[Timed, ...]) -> None:
+        """Add profiled steps to the facts of a live job."""
+        if job_id in self.waiting or job_id in self.holding:
+            known = self.known.get(job_id, NOTHING_KNOWN)
+            self.known[job_id] = replace(known, profile=(*known.profile, *points))
 
     def progress(self, job_id: int) -> float:
         """Return the seconds that a job has run here, as if at the requested size."""

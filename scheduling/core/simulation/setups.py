@@ -45,6 +45,8 @@ class Setup:
         shares: guaranteed nodes by virtual cluster and type; empty for one common pool.
         policy: the policy of the run, for rules whose policies have switches of the rules.
         hybrid: whether jobs are hybrid-parallel and run on every measured type and size.
+        profile_seconds: duration of the profile jobs of elastic jobs on one device of each type;
+            None for no profiles.
     """
 
     trace: Trace
@@ -57,6 +59,7 @@ class Setup:
     shares: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
     policy: Policy | None = None
     hybrid: bool = False
+    profile_seconds: float | None = None
 
 
 class RuleSet(Protocol):

@@ -2,7 +2,8 @@
 
 A job runs for its recorded time at its requested size; on more or fewer devices it runs
 proportionally faster or slower. A preempted job leaves at once, and its next start takes the
-conditions' restart time; the first start is free. Nodes may fail.
+conditions' restart time; the first start is free. Nodes may fail. With ``profile_seconds``,
+elastic jobs are profiled by jobs on one device of each type, as live jobs are.
 """
 
 import heapq
@@ -20,6 +21,7 @@ from scheduling.core.policy_interface import Kind, grid_at
 from scheduling.core.simulation.cluster import SimulatedCluster, SimulationSettings
 from scheduling.core.simulation.events import HealthChange
 from scheduling.core.simulation.jobs import Overhead
+from scheduling.core.simulation.profile_jobs import ProfileJobs
 from scheduling.core.simulation.results import JobRecord, Result, finish_time_fairness
 from scheduling.core.simulation.setups import Conditions, Setup
 from scheduling.core.simulation.shares import cluster_spec, node_name
@@ -119,6 +121,7 @@ class WorkloadRun:
     def __init__(self, setup: Setup, policy: Policy, timer: Callable[[], float]) -> None:
         self._setup = setup
         self.jobs = workload_jobs(setup)
+        self._profiles = ProfileJobs(self.jobs, setup.profile_seconds)
         admitted = [job for job in self.jobs if job.refused is None]
         start = min((job.queued.submitted for job in admitted), default=0.0)
         self._faults = node_faults(setup.cluster, setup.conditions, seed=setup.seed, start=start)
@@ -132,16 +135,25 @@ class WorkloadRun:
                 _empty_cluster(setup, policy, start),
                 grids={job.queued.id: job.grids for job in self.jobs if job.grids},
             ),
-            lambda job_id: self.jobs[job_id - 1].shortest,
+            lambda job_id: (
+                self._profiles.seconds
+                if self._measures(job_id)
+                else self.jobs[job_id - 1].shortest
+            ),
             settings=SimulationSettings(
                 grace=0.0,
                 tick=setup.interval or _TICK_SECONDS,
                 ticks_always=any(job.job.kind is not Kind.RIGID for job in self.jobs),
             ),
-            arrivals=[(job.queued, job.known) for job in admitted],
+            arrivals=[
+                *((job.queued, job.known) for job in admitted),
+                *self._profiles.arrivals(),
+            ],
             speedup=self._speedup if setup.hybrid or _types_differ(self.jobs) else proportional,
             overhead=lambda _job_id: overhead,
-            steps=lambda job_id: self.jobs[job_id - 1].steps_per_second,
+            steps=lambda job_id: (
+                1.0 if self._measures(job_id) else self.jobs[job_id - 1].steps_per_second
+            ),
             limit=self._measured,
             make=lambda _name, _args: policy,
         )
@@ -185,6 +197,8 @@ class WorkloadRun:
         self._device_seconds += world.devices * seconds
         self._active_seconds += seconds if world.waiting or world.holding else 0.0
         world.advance(due)
+        for job_id, points in self._profiles.ended(world.record.ends):
+            world.learn_profile(job_id, points)
         if self._fault_at is not None and self._fault_at <= due:
             self._schedule_fault()
         if not world.is_settled:
@@ -232,12 +246,18 @@ class WorkloadRun:
             "jobs": {
                 self.jobs[job_id - 1].job.name: world.held_types(job_id)
                 for job_id in sorted(world.holding)
+                if not self._measures(job_id)
             },
         }
 
     @property
     def _left(self) -> int:
-        return len(self.world.record.ends) + len(self.world.record.rejections)
+        record = self.world.record
+        return sum(not self._measures(one) for one in (*record.ends, *record.rejections))
+
+    def _measures(self, job_id: int) -> bool:
+        """Return whether a job is a profile job."""
+        return job_id >= self._profiles.first
 
     @contextmanager
     def _measured(self) -> Iterator[None]:
@@ -254,6 +274,8 @@ class WorkloadRun:
             self.world.schedule(change)
 
     def _speedup(self, job: QueuedJob, asked: Demand, held: HeldShape) -> float:
+        if self._measures(job.id):
+            return 1.0
         known = self.jobs[job.id - 1]
         if known.grids:
             (kind,) = held.types

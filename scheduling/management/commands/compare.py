@@ -127,7 +127,14 @@ def _tasks(options: Mapping[str, Any]) -> list[Task]:
         key: options[key]
         for key in (
             *("profiles", "cluster", "rules", "format", "types", "hybrid", "interval"),
-            *("knowledge", "size_aware", "shared_history", "node_mtbf", "node_repair"),
+            *(
+                "profile_seconds",
+                "knowledge",
+                "size_aware",
+                "shared_history",
+                "node_mtbf",
+                "node_repair",
+            ),
             *("restart_seconds", "checkpoint_seconds", "estimate_noise", "guarantee"),
         )
     }

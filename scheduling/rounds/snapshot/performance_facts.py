@@ -1,18 +1,18 @@
 """Job facts for policies: declared values, past use, and reported progress.
 
-They are read in two queries (three for variable batches), only for virtual clusters whose policies
-use them. One more query reads device properties.
+They are read in two queries (three or four for variable batches), only for virtual clusters whose
+policies use them. One more query reads device properties.
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from django.db.models import QuerySet, TextField
+from django.db.models import Q, QuerySet, TextField
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
@@ -20,13 +20,16 @@ from scheduling.clusters.models import Node
 from scheduling.core.charging import charged_seconds
 from scheduling.core.jobspec import Demand
 from scheduling.core.lifecycle import LIVE
+from scheduling.core.performance.batch_profiles import BatchProfile, read_batch_profile
 from scheduling.core.performance.executors import OWN_FAULTS, executors_in, shared_by, sharing_of
 from scheduling.core.performance.losses import TOLD, read_losses
 from scheduling.core.performance.reverts import slower_sizes
 from scheduling.core.policy_interface import Facts, Terms
 from scheduling.core.round.declared_terms import read_terms
+from scheduling.core.round.parallel_plans import BATCHES_PREFIX
 from scheduling.core.values import JobFacts, RunObservation, Timed
 from scheduling.jobs.models import Job
+from scheduling.parallelism.models import ModelProfile
 from scheduling.runs.models import Attempt, StepTally
 
 
@@ -63,6 +66,7 @@ class _Row(NamedTuple):
     terms: Mapping[str, Any]
     tenant: int
     gpu_seconds: float
+    fingerprint: str
 
 
 def known_of(
@@ -103,14 +107,59 @@ def _known_of(using: str, jobs: "QuerySet[Job]", now: datetime) -> Mapping[int, 
     rows = [
         _Row._make(row)
         for row in jobs.order_by("id").values_list(
-            "id", "demand", "terms", "tenant_id", "gpu_seconds"
+            "id", "demand", "terms", "tenant_id", "gpu_seconds", "model_fingerprint"
         )
     ]
+    profiles = batch_profiles(using, {(row.tenant, row.fingerprint) for row in rows})
     timed = timed_steps(using, [row.job_id for row in rows if "batch" in row.terms])
     return {
-        row.job_id: _known(row, runs.get(row.job_id, ()), timed.get(row.job_id, ()), now)
+        row.job_id: _with_profiles(
+            _known(row, runs.get(row.job_id, ()), timed.get(row.job_id, ()), now),
+            profiles.get((row.tenant, row.fingerprint), ()),
+        )
         for row in rows
     }
+
+
+def batch_profiles(
+    using: str, models: Collection[tuple[int, str]]
+) -> Mapping[tuple[int, str], tuple[BatchProfile, ...]]:
+    """Return the profiles of variable batches, by tenant and fingerprint.
+
+    Fingerprints of other models are ignored; without any, there is no query.
+    """
+    wanted = [model for model in sorted(models) if model[1].startswith(BATCHES_PREFIX)]
+    if not wanted:
+        return {}
+    found: dict[tuple[int, str], list[BatchProfile]] = defaultdict(list)
+    same = (Q(tenant=tenant, fingerprint=fingerprint) for tenant, fingerprint in wanted)
+    for tenant, fingerprint, kind, document in (
+        ModelProfile.objects.unscoped()
+        .using(using)
+        .filter(Q(*same, _connector=Q.OR), measured_at__isnull=False)
+        .order_by("device_type")
+        .values_list("tenant_id", "fingerprint", "device_type", "document")
+    ):
+        found[tenant, fingerprint].append(read_batch_profile(document, device_type=kind))
+    return {model: tuple(profiles) for model, profiles in found.items()}
+
+
+def _with_profiles(known: JobFacts, profiles: Sequence[BatchProfile]) -> JobFacts:
+    """Add the profiled points, and the mean of the profiled noises."""
+    if not profiles:
+        return known
+    noises = [profile.noise for profile in profiles if profile.noise is not None]
+    count = len(noises)
+    return replace(
+        known,
+        profile=tuple(point for profile in profiles for point in profile.points),
+        profile_noise=(
+            sum(one for one, _ in noises) / count,
+            sum(two for _, two in noises) / count,
+        )
+        if count
+        else None,
+    )
 
 
 def device_memory(using: str, devices: Iterable[tuple[int, int, str]]) -> Mapping[str, int]:

@@ -15,6 +15,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from tessera.train import control, randomness
+from tessera.train.batch_profiling import profiler_of_job
 from tessera.train.checkpoints import Saver
 from tessera.train.elastic import Elastic, ResumeError
 from tessera.train.noise import NoiseScale, rate_factor
@@ -99,6 +100,7 @@ class AdaptiveBatch(Elastic):
         self.choice = fitting(initial_batch, 1, self.peers.size, largest_micro)
         self._chosen = (0, 0)
         self._earlier: Optional[torch.Tensor] = None
+        self._profiler = profiler_of_job(min(largest_micro, len(dataset)))
         self._start()
 
     @property
@@ -118,7 +120,13 @@ class AdaptiveBatch(Elastic):
 
         A checkpoint is saved every ``every`` steps (0 for never), on a notice to leave
         (then the loop ends), and after the last step.
+
+        Raises:
+            SystemExit: the job only measures a profile, which has been reported.
         """
+        if self._profiler is not None:
+            yield from self._profiled_steps()
+            raise SystemExit(0 if self._report_profile() else 1)
         yield from self._turns(lambda: self.progress >= progress, every)
 
     def step(self, forward: Callable[[Any], torch.Tensor]) -> float:
@@ -130,6 +138,19 @@ class AdaptiveBatch(Elastic):
         Returns:
             The mean loss over the whole batch, the same in all processes.
         """
+        if self._profiler is None:
+            return self._train(forward)
+        try:
+            loss = self._train(forward)
+        except torch.OutOfMemoryError:
+            if self.peers.size > 1:
+                raise
+            self._profiler.is_out_of_memory = True
+            return float("nan")
+        self._profiler.add_step(self._worked_seconds)
+        return loss
+
+    def _train(self, forward: Callable[[Any], torch.Tensor]) -> float:
         began = time.perf_counter()
         choice, squares, loss_sum = self.choice, 0.0, 0.0
         total: Optional[torch.Tensor] = None
@@ -220,6 +241,22 @@ class AdaptiveBatch(Elastic):
         if self.scheduler is not None:
             for _ in range(int(self.progress) - before):
                 self.scheduler.step()
+
+    # -- profile ---------------------------------------------------------------------------------
+
+    def _profiled_steps(self) -> Iterator[int]:
+        """Yield the steps of a profile, with each of its batches in turn."""
+        assert self._profiler is not None  # noqa: S101 - the caller has checked it
+        for micro in self._profiler.sizes():
+            self.choice, self._earlier = BatchSplit(micro, 1), None
+            self._open()
+            for _ in self._profiler.turns():
+                yield self.done
+            self._profiler.end_size(self.batch)
+
+    def _report_profile(self) -> bool:
+        assert self._profiler is not None  # noqa: S101 - the caller has checked it
+        return self.peers.rank != 0 or self._profiler.report(self.noise)
 
     # -- the batch -------------------------------------------------------------------------------
 

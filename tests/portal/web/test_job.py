@@ -20,6 +20,7 @@ from scheduling.core.forecast import HORIZON
 from scheduling.core.lifecycle import PreemptionRule
 from scheduling.estimates.models import StartEstimate
 from scheduling.jobs.models import Job, JobEvent
+from scheduling.parallelism.models import ModelProfile
 from scheduling.rounds.models import QueueOrder, Round
 from scheduling.runs.models import Attempt, AttemptProgress
 from scheduling.runs.services import progress
@@ -27,6 +28,7 @@ from scheduling.runs.services.progress import record_training_events
 from scheduling.runs.services.stopping import preempt_job
 from tenants.models import User
 from tenants.roles import Role
+from tests.factories.batch_profiles import batch_profile
 from tests.factories.cluster import (
     job_document,
     make_job,
@@ -266,6 +268,26 @@ def test_the_curve_has_a_gap_between_attempts(alice: Client, nodes: list[Node]) 
     goodput = next(trace for trace in figure["data"] if trace["name"] == "goodput")
     assert goodput["y"] == [1180.0, None, 900.0]
     assert figure["layout"]["xaxis"]["range"][0] == words.on_chart(job.submitted_at)
+
+
+def test_the_curve_shows_profiles_of_variable_batches_as_points(
+    alice: Client, nodes: list[Node]
+) -> None:
+    now = datetime.now(UTC)
+    elastic = {"min": 1, "max": 8, "mode": "adaptive_batch", "initial_batch": 64, "max_batch": 512}
+    job = make_job(elastic=elastic, worker={"devices": 1})
+    put_into(job, "running", now=now)
+    profile = {
+        "tenant": job.tenant, "fingerprint": job.model_fingerprint, "requested_at": now,
+        "document": batch_profile(),
+    }  # fmt: skip
+    ModelProfile.objects.create(device_type="a", measured_at=now, **profile)
+    ModelProfile.objects.create(device_type="b", **profile)
+
+    figure = json.loads(alice.get(f"/jobs/{job.pk}/goodput.json").content)
+
+    (shown,) = [one for one in figure["data"] if one.get("mode") == "markers"]
+    assert (shown["name"], shown["y"]) == ("profile on a", [pytest.approx(64 / 0.164, rel=1e-4)])
 
 
 def test_the_curve_is_marked_where_the_job_was_changed_and_where_it_saved(
