@@ -11,6 +11,7 @@ from scheduling import ports
 from scheduling.clusters.services import nodes
 from scheduling.common.on_commit import request_round_on_commit
 from scheduling.core.values import RoundResult
+from scheduling.parallelism import replanning
 from scheduling.parallelism import services as parallelism
 from scheduling.rounds.services import evidence, rounds
 from scheduling.rounds.snapshot import Reading, RoundConfig
@@ -79,9 +80,10 @@ def audit_promises() -> None:
 
 @shared_task(name="scheduling.tasks.profile_models")
 def profile_models() -> None:
-    """Plan the grids of new profiles, and submit the profile jobs that hybrid jobs lack."""
+    """Plan the grids of new profiles, replace barred plans, and submit missing profile jobs."""
     now = database_now()
     parallelism.plan_profiles(now=now)
+    replanning.replace_barred_plans(now=now)
     config = parallelism.ProfileConfig(
         images_ignored=settings.TESSERA.images == "ignore",
         host_network=settings.TESSERA.host_network == "gangs",

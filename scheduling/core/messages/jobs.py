@@ -55,6 +55,9 @@ JOBS: Final[Mapping[str, Template]] = {
     "parallel-grid-memory": fixed("Barred: a run ended for lack of memory."),
     "parallel-grid-failed": fixed("Barred: a run failed before its first step."),
     "parallel-grid-slower": fixed("Barred: a run took more than 1.5 times as long as predicted."),
+    "restarts-under-plan": fixed(
+        "%(reason)s The job saves a checkpoint and restarts under %(shape)s."
+    ),
     "profile-refused": fixed("The reported profile is not valid: %(reason)s"),
     "profile-stored": fixed("Profile of the model on %(device_type)s measured in %(seconds)s s."),
     "profile-requested": fixed("Job %(job)s profiles the model on %(device_type)s."),

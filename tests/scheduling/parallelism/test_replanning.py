@@ -1,0 +1,73 @@
+"""Running jobs with barred plans leave, and start under the next plan."""
+
+import pytest
+
+from scheduling.core.lifecycle import JobState
+from scheduling.jobs.models import Job, JobEvent
+from scheduling.parallelism.models import AttemptPlan
+from scheduling.parallelism.replanning import replace_barred_plans
+from scheduling.runs.models import Attempt, AttemptProgress, Preemption
+from tests.factories.attempts import end_member, members_of, run_members
+from tests.factories.cluster import (
+    NOW,
+    make_cluster,
+    make_priority_classes,
+    make_virtual_cluster,
+)
+from tests.factories.hybrid import STAGES, hybrid_job, profiled
+from tests.factories.scheduling import run_round
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _cluster():
+    make_cluster()
+    make_priority_classes()
+    make_virtual_cluster(cells=2)
+
+
+def running(*, step: float, **parallel) -> Job:
+    job = hybrid_job(stages=STAGES, **parallel)
+    profiled(job, {1: 0.5, 2: 0.25})
+    run_round()
+    run_members(job)
+    attempt = Attempt.objects.get(job=job)
+    AttemptProgress.objects.create(attempt=attempt, steps=200, seconds=200 * step)
+    job.refresh_from_db()
+    assert job.state == JobState.RUNNING
+    return job
+
+
+def test_a_running_job_with_a_slow_plan_restarts_under_the_next_one():
+    job = running(step=1.0)
+
+    assert replace_barred_plans(now=NOW) == 1
+    assert replace_barred_plans(now=NOW) == 0
+
+    receipt = Preemption.objects.get(job=job)
+    assert receipt.cause == "policy"
+    assert receipt.rule == (
+        "Barred: a run took more than 1.5 times as long as predicted. "
+        "The job saves a checkpoint and restarts under 4 data."
+    )
+    for member in members_of(job):
+        end_member(member, 0, at=NOW)
+    run_round()
+    plan = AttemptPlan.objects.unscoped().get(attempt__job=job, attempt__ended_at=None)
+    assert [stage["data"] for stage in plan.plan["stages"]] == [4]
+    assert JobEvent.objects.filter(job=job, kind="replanned").exists()
+
+
+def test_a_running_job_with_a_good_plan_stays():
+    job = running(step=0.25)
+
+    assert replace_barred_plans(now=NOW) == 0
+    job.refresh_from_db()
+    assert job.state == JobState.RUNNING
+
+
+def test_the_fixed_plan_of_an_owner_is_never_replaced():
+    running(step=9.0, plan="fixed")
+
+    assert replace_barred_plans(now=NOW) == 0
