@@ -57,4 +57,5 @@ def counted(number: int) -> tuple[str, ...]:
         npgettext("count", "viewer", "viewers", number),
         npgettext("count", "virtual cluster", "virtual clusters", number),
         npgettext("count", "waiting job", "waiting jobs", number),
+        npgettext("count", "micro-batch", "micro-batches", number),
     )

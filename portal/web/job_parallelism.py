@@ -12,6 +12,7 @@ from django.views.decorators.http import require_safe
 from portal.i18n import gettext_lazy
 from portal.web.components import words
 from portal.web.job_context import PARALLELISM, head_context
+from portal.web.job_schedule import schedule_of
 from portal.web.viewing import PageRequest, page
 from scheduling.core.round.parallel_plans import shape_of
 from scheduling.parallelism.queries import parallelism_of_job
@@ -152,6 +153,7 @@ def parallelism(request: PageRequest, job_id: int) -> HttpResponse:
         "running": next((_cell(g, 0.0) for g in found.grids if g.is_running), None),
         "barred": [grid for grid in found.grids if grid.state == "barred"],
         "stages": stages_of(found) if in_force is not None else (),
+        "schedule": schedule_of(found),
         "plans": [_shown(plan) for plan in found.plans],
     }
     if request.wants_part:

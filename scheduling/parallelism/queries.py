@@ -109,6 +109,7 @@ def _grids_of(
             is_running=bool(row.plan) and key == running,
             plan=row.plan,
             stage_bytes=row.stage_bytes,
+            stage_seconds=row.stage_seconds,
         )
 
     return tuple(view(row) for row in rows)

@@ -251,6 +251,11 @@ def _rows_of(profile: ModelProfile, job: Job, memory: int, points: Points) -> It
             step_seconds=one.step_seconds if plan else 0.0,
             plan=plan,
             stage_bytes=one.stage_bytes,
+            stage_seconds=tuple(
+                tuple(float(f"{value:.4g}") for value in times) for times in one.stage_seconds
+            )
+            if plan
+            else (),
             is_projected=not is_measured(
                 links,
                 measured,

@@ -30,6 +30,8 @@ class GridView:
         limit_bytes: memory of a device of this type; None if unknown.
         is_running: whether the job runs under this plan.
         stage_bytes: memory of a device of each stage.
+        stage_seconds: for each stage, the seconds of a forward and a backward pass of one
+            micro-batch, and of its transfers to the next stage and back; empty if unknown.
     """
 
     type: str
@@ -48,6 +50,7 @@ class GridView:
     is_running: bool
     plan: Mapping[str, Any]
     stage_bytes: tuple[float, ...] = ()
+    stage_seconds: tuple[tuple[float, ...], ...] = ()
 
     @property
     def memory_share(self) -> float | None:

@@ -7,7 +7,7 @@ from itertools import pairwise, product
 from math import prod
 from typing import Final
 
-from scheduling.core.grids.assembly import Choice, StageOptions, search, shortlist
+from scheduling.core.grids.assembly import Choice, EdgeTimes, StageOptions, search, shortlist
 from scheduling.core.grids.links import Links, UnmeasuredLinkError
 from scheduling.core.grids.model import (
     Grid,
@@ -51,6 +51,8 @@ class GridEstimate:
         stage_bytes: memory of one device of each stage under the plan. If the grid is too large,
             that of the shape with the smallest memory; otherwise empty.
         explored: number of plans that were replayed.
+        stage_seconds: for each stage of the plan, the seconds of a forward and a backward pass of
+            one micro-batch, and of its transfers to the next stage and back (0 for the last one).
     """
 
     grid: Grid
@@ -60,6 +62,7 @@ class GridEstimate:
     samples_per_second: float = 0.0
     stage_bytes: tuple[float, ...] = ()
     explored: int = 0
+    stage_seconds: tuple[tuple[float, float, float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +162,19 @@ class Estimator:
             samples_per_second=self.training.batch / tuned.seconds,
             stage_bytes=tuple(option.device_bytes for option in chosen),
             explored=len({*profiled, *tuned.explored}),
+            stage_seconds=self._seconds_of(stages, chosen),
+        )
+
+    def _seconds_of(
+        self, stages: Sequence[GridStage], chosen: Sequence[StageOption]
+    ) -> tuple[tuple[float, float, float, float], ...]:
+        edges = [
+            edge_times(stage, a, b.shape, self.links)
+            for stage, (a, b) in zip(stages, pairwise(chosen), strict=False)
+        ]
+        return tuple(
+            (option.times.forward_s, option.times.backward_s, edge.forward_s, edge.backward_s)
+            for option, edge in zip(chosen, (*edges, EdgeTimes(0.0, 0.0)), strict=True)
         )
 
     def _refused(self, grid: Grid, stages: Sequence[GridStage]) -> GridEstimate:

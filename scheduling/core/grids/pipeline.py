@@ -59,6 +59,14 @@ class Pipeline:
             )
 
 
+class Pass(NamedTuple):
+    """A replayed action, with its start and end in seconds from the start of the step."""
+
+    action: Action
+    start: float
+    end: float
+
+
 class Replayed(NamedTuple):
     """Times of a replayed step.
 
@@ -87,11 +95,16 @@ def stage_actions(schedule: Schedule, stage: int, stages: int, micro_batches: in
     return actions
 
 
-def replay(schedule: Schedule, pipeline: Pipeline) -> Replayed:
+def replay(schedule: Schedule, pipeline: Pipeline, passes: list[Pass] | None = None) -> Replayed:
     """Replay one step of a pipeline.
 
     A stage runs its actions in order, each as soon as its input has arrived. A link carries one
     transfer at a time in each direction, and transfers overlap with computation.
+
+    Args:
+        schedule: order of the actions.
+        pipeline: their durations.
+        passes: gets each pass with its times, if given.
     """
     forward, backward = pipeline.forward, pipeline.backward
     ahead = pipeline.transfer
@@ -102,7 +115,8 @@ def replay(schedule: Schedule, pipeline: Pipeline) -> Replayed:
     returned = [0.0] * last
     arrived = [[0.0] * pipeline.micro_batches for _ in forward]
     gradients = [[0.0] * pipeline.micro_batches for _ in forward]
-    for stage, is_backward, m in _order(schedule, last + 1, pipeline.micro_batches):
+    for action in _order(schedule, last + 1, pipeline.micro_batches):
+        stage, is_backward, m = action
         now = free[stage]
         if is_backward:
             now = max(now, gradients[stage][m]) + backward[stage]
@@ -114,6 +128,9 @@ def replay(schedule: Schedule, pipeline: Pipeline) -> Replayed:
             if stage < last:
                 sent[stage] = arrived[stage + 1][m] = max(sent[stage], now) + ahead[stage]
         free[stage] = now
+        if passes is not None:
+            seconds = backward[stage] if is_backward else forward[stage]
+            passes.append(Pass(action, now - seconds, now))
     return Replayed(max(free), tuple(free))
 
 

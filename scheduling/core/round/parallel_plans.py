@@ -77,6 +77,8 @@ class GridRow:
         plan: the plan as in ``TESSERA_JOB_PLAN``; empty without one.
         stage_bytes: memory of one device of each stage; empty if unknown.
         is_projected: whether messages of its size were not measured on this type.
+        stage_seconds: for each stage, the seconds of a forward and a backward pass of one
+            micro-batch, and of its transfers to the next stage and back; empty if unknown.
     """
 
     type: str
@@ -87,6 +89,7 @@ class GridRow:
     plan: Mapping[str, Any]
     stage_bytes: tuple[float, ...] = ()
     is_projected: bool = False
+    stage_seconds: tuple[tuple[float, ...], ...] = ()
 
     @property
     def plan_id(self) -> str:
@@ -268,13 +271,14 @@ def rows_to_json(rows: Iterable[GridRow]) -> list[dict[str, Any]]:
             "plan": dict(row.plan),
             "stage_bytes": list(row.stage_bytes),
             "is_projected": row.is_projected,
+            "stage_seconds": [list(one) for one in row.stage_seconds],
         }
         for row in rows
     ]
 
 
 def rows_from_json(device_type: str, document: Iterable[Mapping[str, Any]]) -> tuple[GridRow, ...]:
-    """Return the rows of `rows_to_json`; older ones do not contain ``is_projected``."""
+    """Return the rows of `rows_to_json`; older ones lack ``is_projected`` or ``stage_seconds``."""
     return tuple(
         GridRow(
             **{
@@ -282,6 +286,7 @@ def rows_from_json(device_type: str, document: Iterable[Mapping[str, Any]]) -> t
                 **row,
                 "type": device_type,
                 "stage_bytes": tuple(row["stage_bytes"]),
+                "stage_seconds": tuple(map(tuple, row.get("stage_seconds", ()))),
             }
         )
         for row in document
