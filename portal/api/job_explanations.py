@@ -35,6 +35,7 @@ from scheduling.jobs.queries.job_columns import ASK_A_LEAD, waits_for_a_lead
 from scheduling.jobs.queries.jobs import rows_of_jobs, visible_job
 from scheduling.jobs.services.amendments import amend_job
 from scheduling.jobs.services.ownership import require_own
+from scheduling.parallelism.drafts import DraftGrids
 from scheduling.parallelism.queries import parallelism_of_job
 from scheduling.parallelism.services import request_profile
 from scheduling.parallelism.views import JobParallelism
@@ -102,6 +103,40 @@ class PlanOut(TypedDict):
 
 
 plan_out = Body(PlanOut, JobPlan)
+
+
+class DraftGridOut(TypedDict):
+    """The fastest grid of a number of devices of a type; nothing is submitted."""
+
+    type: str
+    devices: int
+    stages: int
+    shape: str
+    samples_per_second: float
+    is_measured: bool
+
+
+class DraftGridsOut(TypedDict):
+    """Grids of a hybrid job before its submit, at most 24; `hidden` is the number of others.
+
+    `sizes`: numbers of devices that the job allows. `to_profile`: types that profile jobs would
+    measure.
+    """
+
+    sizes: list[int]
+    most_stages: int
+    grids: list[DraftGridOut]
+    to_profile: list[str]
+    hidden: int
+
+
+draft_grids_out = Body(DraftGridsOut, DraftGrids)
+
+
+class JobPlanOut(PlanOut):
+    """The plan of a job; `grids` is null for a job without `parallel`."""
+
+    grids: DraftGridsOut | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

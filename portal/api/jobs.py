@@ -17,7 +17,13 @@ from portal.api.documents import (
     submissions_from,
     submit_context_for,
 )
-from portal.api.job_explanations import EXPLANATIONS, JobExplanations, PlanOut, plan_out
+from portal.api.job_explanations import (
+    EXPLANATIONS,
+    JobExplanations,
+    JobPlanOut,
+    draft_grids_out,
+    plan_out,
+)
 from portal.api.job_metrics import METRICS, JobMetrics
 from portal.api.job_shapes import (
     AcceptedJobOut,
@@ -56,6 +62,7 @@ from scheduling.jobs.queries.jobs import (
 from scheduling.jobs.queries.why import why
 from scheduling.jobs.services.amendments import hold_job, release_hold
 from scheduling.jobs.services.submission import clone_job, submit_job, submit_jobs
+from scheduling.parallelism.drafts import grids_of_document
 from scheduling.runs.services.stopping import stop_job
 from tenants.clock import database_now
 from tenants.errors import InvalidError
@@ -115,7 +122,7 @@ class JobViewSet(JobTelemetry, JobMetrics, JobExplanations, JobSharingActions):
             also={200: AcceptedJobOut},
             holds_one_job=True,
         ),
-        "plan": Op(body=_SPEC, answer=PlanOut, holds_one_job=True),
+        "plan": Op(body=_SPEC, answer=JobPlanOut, holds_one_job=True),
         "bulk": Op(body={"type": "array", "items": _SPEC}, answer=AcceptedJobsOut, status=201),
         "retrieve": Op(answer=JobDetailOut),
         "why": Op(answer=WhyOut),
@@ -160,17 +167,20 @@ class JobViewSet(JobTelemetry, JobMetrics, JobExplanations, JobSharingActions):
 
     @action(detail=False, methods=["post"])
     def plan(self, request: Request) -> Response:
-        """Plan a job: whether, where and when it would start. Nothing is submitted."""
+        """Plan a job: whether, where and when it would start, and its grids. Submits nothing."""
         submission = submission_from(request)
+        submit_context = submit_context_for(self.viewer)
         plan = plan_job(
             document=submission.document,
             viewer=self.viewer,
-            submit_context=submit_context_for(self.viewer),
+            submit_context=submit_context,
             config=round_config(),
             now=database_now(),
             warnings=submission.warnings,
         )
-        return Response(plan_out(plan))
+        grids = grids_of_document(self.viewer, submission.document, submit_context)
+        shown = draft_grids_out(grids) if grids is not None else None
+        return Response(JobPlanOut(**plan_out(plan), grids=shown))
 
     @action(detail=False, methods=["post"])
     def bulk(self, request: Request) -> Response:

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from scheduling.clusters.queries.names import device_type_names
 from scheduling.core.jobspec import JobSpec, PlanChoice, ProfileUse
 from scheduling.core.round.parallel_plans import best_grids, fingerprint_of, shape_of
+from scheduling.jobs.queries.submit_context import SubmitContext
+from scheduling.jobs.validation import InvalidJobError, check_draft
 from scheduling.parallelism.services import MOST_TYPES
 from scheduling.rounds.snapshot.grid_tables import plan_runs, profiled_grids
 from tenants.viewers import Viewer
@@ -98,6 +100,25 @@ def grids_of_draft(viewer: Viewer, spec: JobSpec, *, tenant_id: int) -> DraftGri
         to_profile=tuple(t for t in types[:MOST_TYPES] if is_profiled and t not in profiled),
         hidden=max(0, len(found) - MOST_SHOWN),
     )
+
+
+def grids_of_document(
+    viewer: Viewer, document: Mapping[str, Any], submit_context: SubmitContext
+) -> DraftGrids | None:
+    """Return the grids of a native document; None without ``parallel``, or if it is not valid.
+
+    Args:
+        viewer: the submitter.
+        document: the document.
+        submit_context: reference data of submits.
+    """
+    if not document.get("parallel"):
+        return None
+    try:
+        draft = check_draft(document=document, viewer=viewer, submit_context=submit_context)
+    except InvalidJobError:
+        return None
+    return grids_of_draft(viewer, draft.spec, tenant_id=draft.virtual_cluster.tenant_id)
 
 
 _NO_NODES: Final[Mapping[str, int]] = {}

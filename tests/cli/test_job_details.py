@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -155,3 +156,29 @@ def test_grids_shows_each_grid_with_its_plan_and_times(
     assert ["A100", "4", "2", "2", "x", "(2", "data)", "128", "0.25", "s", "-", "running"] in lines
     assert ["A100", "4", "1", "-", "-", "-", "-", "too-large"] in lines
     assert json.loads(tessera("grids", "7", "--json").out) == body
+
+
+def test_grids_of_a_document_are_those_of_its_plan(
+    tessera: CommandLine, portal: Portal, tmp_path: Path
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("virtual_cluster: vision-a\nroles: {worker: {command: 'true'}}\n")
+    grid = {
+        "type": "A100", "devices": 4, "stages": 2, "shape": "2 x (2 data)",
+        "samples_per_second": 128.0, "is_measured": True,
+    }  # fmt: skip
+    grids = {
+        "sizes": [4], "most_stages": 4, "grids": [grid], "to_profile": ["V100"], "hidden": 3,
+    }  # fmt: skip
+    body = {"fits": "now", "reason": None, "placement": [], "warnings": [], "grids": grids}
+    portal.answer("POST", "jobs/plan/", body)
+
+    ran = tessera("grids", str(file))
+
+    lines = [line.split() for line in ran.out.splitlines()]
+    assert ["A100", "4", "2", "2", "x", "(2", "data)", "128", "measured"] in lines
+    assert "3 more" in ran.out
+    assert "Profile jobs would measure the model on V100." in ran.out
+    assert json.loads(tessera("grids", str(file), "--json").out) == grids
+    portal.answer("POST", "jobs/plan/", {**body, "grids": None})
+    assert "no field `parallel`" in tessera("grids", str(file)).out

@@ -1,4 +1,4 @@
-"""The commands ``status``, ``grids``, ``compare`` and ``logs`` about single jobs."""
+"""The commands ``status``, ``compare`` and ``logs`` about single jobs."""
 
 import re
 import sys
@@ -89,19 +89,8 @@ def _print_ranks(ranks: list[Mapping[str, Any]]) -> None:
     )
 
 
-def grids(
-    context: typer.Context,
-    job_id: Annotated[int, typer.Argument(help="Job ID.", min=1)],
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """Show the grids of a hybrid job: estimated throughput, memory and state of each."""
-    session: Session = context.obj
-    with session.client() as client:
-        found = client.get(f"jobs/{job_id}/grids/")
-    if as_json:
-        print_json(found)
-        return
+def print_grids(found: Mapping[str, Any]) -> None:
+    """Print the grids of a hybrid job: estimated throughput and state of each."""
     out().print(escape(str(found["why"])))
     print_table(
         ("TYPE", "DEVICES", "STAGES", "PLAN", "SAMPLES/S", "PREDICTED", "MEASURED", "STATE"),
@@ -172,6 +161,33 @@ def _results(
         ("preemptions", "preemptions", ""),
     ):
         yield (label, *(_figure(run[key], unit) for run in runs))
+
+
+def print_draft_grids(found: Mapping[str, Any] | None) -> None:
+    """Print the fastest grids of a hybrid job before its submit."""
+    if found is None:
+        out().print("No grids: the job has no field `parallel`, or is not valid.")
+        return
+    print_table(
+        ("TYPE", "DEVICES", "STAGES", "PLAN", "SAMPLES/S", "SOURCE"),
+        (
+            (
+                escape(str(grid["type"])),
+                str(grid["devices"]),
+                str(grid["stages"]),
+                escape(str(grid["shape"])),
+                _figure(grid["samples_per_second"], ""),
+                "measured" if grid["is_measured"] else "profile",
+            )
+            for grid in found["grids"]
+        ),
+        empty="No grids: the model has not been profiled yet.",
+    )
+    if found["hidden"]:
+        out().print(f"{found['hidden']} more")
+    if found["to_profile"]:
+        types = escape(", ".join(map(str, found["to_profile"])))
+        out().print(f"Profile jobs would measure the model on {types}.")
 
 
 def _figure(value: float | None, unit: str) -> str:

@@ -1,7 +1,7 @@
 """Commands for jobs: ``submit``, ``plan``, ``why``, ``stop`` and ``clone``."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from math import inf
@@ -12,7 +12,7 @@ from rich.markup import escape
 from typer.core import TyperCommand
 
 from tessera.cli.exits import Exit, UsageError, exit_of_job
-from tessera.cli.job_details import follow
+from tessera.cli.job_details import follow, print_draft_grids, print_grids
 from tessera.cli.output import (
     AsJson,
     Utc,
@@ -84,7 +84,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command(cls=CommandOrFile)(submit)
     app.command(cls=CommandOrFile)(plan)
-    for command in (why, stop, clone):
+    for command in (why, grids, stop, clone):
         app.command()(command)
 
 
@@ -206,6 +206,28 @@ def plan(
         elif answer.no_starts:
             out().print(str(answer.no_starts["text"]), markup=False)
     raise typer.Exit(Exit.NEVER_FITS if answer.fits == "never" else Exit.OK)
+
+
+def grids(
+    context: typer.Context,
+    job: Annotated[str, typer.Argument(metavar="JOB|FILE", help="Job ID, or a document.")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show the grids of a hybrid job, or of a document before its submit."""
+    session: Session = context.obj
+    with session.client() as client:
+        if job.isascii() and job.isdecimal():
+            found = client.get(f"jobs/{job}/grids/")
+            show: Callable[[Any], None] = print_grids
+        else:
+            wanted = spec_of((job,), InlineJob())
+            found = client.plan(with_virtual_cluster(wanted, client)).body["grids"]
+            show = print_draft_grids
+    if as_json:
+        print_json(found)
+    else:
+        show(found)
 
 
 def why(

@@ -20,7 +20,7 @@ from tests.factories.cluster import (
 )
 from tests.factories.hybrid import STAGES, hybrid_job, plan_with, profiled
 from tests.factories.scheduling import run_round
-from tests.factories.tenants import make_tenant, make_user, make_viewer
+from tests.factories.tenants import make_member, make_tenant, make_user, make_viewer
 
 pytestmark = pytest.mark.django_db
 
@@ -240,3 +240,35 @@ def test_a_profile_can_be_requested_by_the_owner_only(client: Browser):
     assert (first.status_code, again.json()) == (200, {"jobs": []})
     (new,) = first.json()["jobs"]
     assert Job.objects.unscoped().get(pk=new).devices == 1
+
+
+def test_the_plan_of_a_document_has_its_grids(client: Browser):
+    job = started()
+    client.force_login(User.objects.get(username="alice"))
+    hidden = ("compat", "schema_version")
+    document = {key: value for key, value in job.spec.items() if key not in hidden}
+    plain = {key: value for key, value in document.items() if key not in ("parallel", "elastic")}
+
+    found, without, wrong = (
+        client.post("/api/v1/jobs/plan/", body, content_type="application/json")
+        for body in (document, plain, {**document, "parallel": {}})
+    )
+
+    (grid,) = found.json()["grids"]["grids"]
+    assert (grid["devices"], grid["shape"]) == (4, "2 x (2 data)")
+    assert (grid["samples_per_second"], grid["is_measured"]) == (128.0, False)
+    assert found.json()["grids"]["sizes"] == [1, 2, 4, 8]
+    assert without.json()["grids"] is None
+    assert wrong.status_code == 422
+    assert Job.objects.unscoped().count() == 1
+
+
+def test_the_plan_of_a_document_shows_no_profile_of_another_person(client: Browser):
+    job = started()
+    make_member(job.tenant, make_user("bob"))
+    client.force_login(User.objects.get(username="bob"))
+
+    body = client.post("/api/v1/jobs/plan/", job.spec, content_type="application/json").json()
+
+    assert body["grids"]["grids"] == []
+    assert body["grids"]["to_profile"] == ["a"]
