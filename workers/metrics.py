@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from django.db.models import Q
 
 from scheduling.core.objectives import Goal
 from scheduling.jobs.queries.events import require_visible_job
@@ -25,6 +26,8 @@ MOST_NAMES: Final = 16
 MOST_CURVES: Final = 128
 READ_FACTOR: Final = 4
 """Buckets read for each point of a curve, at most."""
+MOST_LONG: Final = 32
+"""Long series of which a query names the blocks; of more, it reads the bounds of all blocks."""
 
 
 class Axis(StrEnum):
@@ -241,7 +244,7 @@ def _curves(series: Sequence[MetricSeries], wanted: Wanted) -> tuple[MetricCurve
     points = min(wanted.points, MOST_TOTAL // max(1, len(series)))
     wanted = dataclasses.replace(wanted, points=points)
     spans: dict[int, list[_Span]] = defaultdict(list)
-    blocks = MetricBlock.objects.filter(series_id__in=[row.pk for row in series])
+    blocks = MetricBlock.objects.filter(_usable(series, wanted))
     columns = ("pk", "level", "number", "size", "least_step", "greatest_step")
     for owner, *values in blocks.values_list("series_id", *columns):
         spans[owner].append(_Span(*values))
@@ -249,6 +252,37 @@ def _curves(series: Sequence[MetricSeries], wanted: Wanted) -> tuple[MetricCurve
         _curve(row, buckets, wanted)
         for row, buckets in zip(series, _read(series, spans, wanted), strict=True)
     )
+
+
+def _usable(series: Sequence[MetricSeries], wanted: Wanted) -> Q:
+    """Return the condition of all blocks that a chain can contain.
+
+    A whole series is read from the finest level within the bound of buckets. Finer levels add only
+    the blocks that are not folded yet, whose numbers follow from the number of points.
+    """
+    is_part = wanted.since is not None or wanted.until is not None
+    finest = {row.pk: _finest_level(row.count, READ_FACTOR * wanted.points) for row in series}
+    long = [row for row in series if finest[row.pk]]
+    if is_part or len(long) > MOST_LONG:
+        return Q(series_id__in=list(finest))
+    found = Q(series_id__in=[pk for pk, level in finest.items() if not level])
+    for row in long:
+        found |= Q(series_id=row.pk, level__gte=finest[row.pk])
+        buckets = row.count
+        for level in range(finest[row.pk]):
+            full = buckets // BLOCK
+            # Later ones as well: points may have been added since the row was read.
+            found |= Q(series_id=row.pk, level=level, number__gte=full)
+            buckets = full * BLOCK // FAN
+    return found
+
+
+def _finest_level(points: int, most: int) -> int:
+    """Return the finest level at which this number of points has at most ``most`` buckets."""
+    level = 0
+    while points > most * FAN**level:
+        level += 1
+    return level
 
 
 def _read(

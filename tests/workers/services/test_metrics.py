@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.factories.cluster import (
 )
 from tests.factories.scheduling import run_round
 from tests.factories.tenants import make_tenant, make_viewer
+from workers import metrics as queries
 from workers.metrics import Axis, MetricCurve, Wanted, metric_curves, metrics_of_job
 from workers.models import MetricBlock, MetricSeries, TrainingGoal
 from workers.services import metrics
@@ -200,6 +202,44 @@ def test_metrics_are_visible_to_the_tenant_only(ranks: list[MemberRef]) -> None:
         metrics_of_job(stranger, ranks[0].job_id)
     with pytest.raises(NotFoundError):
         metric_curves(stranger, ranks[0].job_id, Wanted(names=["loss"]))
+
+
+@pytest.mark.parametrize("total", [BLOCK, 40 * BLOCK + 3, 65 * BLOCK, 72 * BLOCK + 77])
+@pytest.mark.parametrize("points", [10, 64, 1000])
+def test_of_a_whole_long_series_only_coarse_and_open_blocks_are_read(
+    ranks: list[MemberRef], monkeypatch: pytest.MonkeyPatch, total: int, points: int
+) -> None:
+    add(ranks[0], [Sample(n, AT.timestamp() + n, n / 100, math.sin(n)) for n in range(total)])
+    (row,) = MetricSeries.objects.all()
+    wanted = Wanted(names=["loss"], points=points)
+    usable = MetricBlock.objects.filter(queries._usable([row], wanted)).count()
+
+    found = curve(ranks[0], points=points)
+
+    assert usable <= 2 * (4 * points // BLOCK + 1) + 4 + FAN
+    monkeypatch.setattr(queries, "MOST_LONG", -1)
+    every = curve(ranks[0], points=points)
+    assert (found.buckets == every.buckets).all()
+    assert found.buckets["count"].sum() == total
+
+
+def test_points_that_arrive_during_a_read_do_no_harm(
+    ranks: list[MemberRef], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(ranks[0], samples(range(40 * BLOCK)))
+    usable = queries._usable
+
+    def meanwhile(*given: Any) -> Any:
+        add(ranks[0], samples(range(40 * BLOCK, 49 * BLOCK)))
+        return usable(*given)
+
+    monkeypatch.setattr(queries, "_usable", meanwhile)
+
+    found = curve(ranks[0], points=10)
+
+    steps = found.column("step")
+    assert steps == sorted(steps)
+    assert found.buckets["count"].sum() >= 40 * BLOCK
 
 
 def test_the_declared_end_is_stored(ranks: list[MemberRef]) -> None:
