@@ -31,6 +31,6 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
 
 
 def test_the_readme_links_every_page_of_the_documentation() -> None:
-    linked = set(re.findall(r"\]\(docs/([a-z-]+\.md)", (ROOT / "README.md").read_text()))
+    linked = set(re.findall(r"\]\(docs/([A-Za-z-]+\.md)", (ROOT / "README.md").read_text()))
 
     assert {page.name for page in DOCS.glob("*.md")} <= linked
