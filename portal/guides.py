@@ -10,6 +10,7 @@ from django.conf import settings
 
 NAME: Final = re.compile(r"[a-z0-9-]{1,60}")
 _TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
+_LINK: Final = re.compile(r"\]\(([a-z0-9-]+)\.md")
 _SECTION: Final = re.compile(r"^## (.+)$", re.MULTILINE)
 
 
@@ -36,6 +37,23 @@ def guides() -> tuple[Guide, ...]:
     """Return the documents by name; none if this installation has no directory ``docs``."""
     folder = Path(settings.BASE_DIR) / "docs"
     return tuple(_read(path) for path in sorted(folder.glob("*.md")) if NAME.fullmatch(path.stem))
+
+
+@lru_cache(maxsize=1)
+def reading_order() -> tuple[tuple[str, tuple[Guide, ...]], ...]:
+    """Return the documents by reader, in the order of ``docs/README.md``."""
+    index = Path(settings.BASE_DIR) / "docs" / "README.md"
+    if not index.exists():
+        return ()
+    known = {guide.name: guide for guide in guides()}
+    _lead, *parts = _SECTION.split(index.read_text(encoding="utf-8"))
+    return tuple(
+        (
+            heading.strip(),
+            tuple(known[name] for name in dict.fromkeys(_LINK.findall(text)) if name in known),
+        )
+        for heading, text in zip(parts[::2], parts[1::2], strict=True)
+    )
 
 
 def guide_named(name: str) -> Guide | None:

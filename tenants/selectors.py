@@ -210,6 +210,8 @@ def audit_page(
     action: str = "",
     object_type: str = "",
     object_id: str = "",
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> AuditPage:
     """Return a page of the audit, newest first; rows without tenant only for cluster admins.
 
@@ -222,6 +224,8 @@ def audit_page(
         action: only this action, or all of one object when it ends in a dot (``member.``).
         object_type: only this kind of object.
         object_id: only the object of this key.
+        since: only rows from this time on.
+        until: only rows before this time.
 
     Raises:
         InvalidError: the cursor is not valid.
@@ -236,6 +240,10 @@ def audit_page(
         "object_id": object_id,
     }
     rows = rows.filter(**{name: value for name, value in exact.items() if value not in (None, "")})
+    if since is not None:
+        rows = rows.filter(at__gte=since)
+    if until is not None:
+        rows = rows.filter(at__lt=until)
     if action:
         rows = rows.filter(**{"action__startswith" if action.endswith(".") else "action": action})
     size = max(1, min(limit, MOST_ROWS))

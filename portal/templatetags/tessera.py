@@ -8,8 +8,10 @@ from typing import Any
 from django import template
 from django.forms import BoundField
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import slugify
 from django.utils.translation import get_language
 
 from portal.i18n import gettext_lazy, translated
@@ -17,6 +19,7 @@ from portal.web.components import bars, fields, gantt_markup, icons, tile_markup
 from portal.web.components.gantt import Gantt
 from portal.web.components.mapvalues import MapGroup, NodeTile
 from portal.web.components.states import StateLook, job_state, node_state
+from portal.web.glossary import meaning
 from tenants.clock import estimated_now
 from tessera.isolation import RUN_WARNINGS
 
@@ -31,6 +34,18 @@ ROWS_KEPT = 4096
 def icon(name: str, size: str = "", label: str = "") -> SafeString:
     """Render an icon from the sprite; without ``label`` it is decoration."""
     return icons.icon(name, size, label)
+
+
+@register.simple_tag
+def term(key: str, text: str) -> SafeString:
+    """Render a term with its meaning as tooltip, and a link to the glossary."""
+    return format_html(
+        '<a class="term" href="{}#{}" title="{}">{}</a>',
+        reverse("glossary"),
+        slugify(key),
+        meaning(key),
+        text,
+    )
 
 
 def _chip(look: StateLook, detail: str) -> SafeString:

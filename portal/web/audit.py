@@ -3,10 +3,11 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime, time, timedelta
 from typing import Any, Final
 
 from django.http.response import HttpResponseBase
+from django.utils.timezone import get_current_timezone
 from django.utils.translation import gettext as _
 
 from portal.addresses import address
@@ -15,6 +16,7 @@ from portal.web.components import words
 from portal.web.components.states import NODE_STATES
 from portal.web.viewing import PageRequest, page
 from scheduling.core.lifecycle import JobState
+from tenants.errors import InvalidError
 from tenants.models import AuditEntry
 from tenants.roles import Permission, Role
 from tenants.selectors import audit_page, tenants_for, users_for
@@ -22,7 +24,7 @@ from tenants.selectors import audit_page, tenants_for, users_for
 MOST_TEXT: Final = 400
 QUOTA: Final = {"chain", "level", "count"}
 POLICY: Final = {"policy", "policy_args"}
-FILTERS: Final = ("actor", "action", "object_type", "object_id", "tenant")
+FILTERS: Final = ("actor", "action", "object_type", "object_id", "tenant", "since", "until")
 MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 WORDS: Final = frozenset((*Role, *JobState, *NODE_STATES))
 """Values that are terms of Tessera, not names."""
@@ -85,6 +87,8 @@ def audit(asked: PageRequest) -> HttpResponseBase:
         action=filters["action"],
         object_type=filters["object_type"],
         object_id=filters["object_id"],
+        since=_midnight(filters["since"]),
+        until=_midnight(filters["until"], after=True),
     )
     return asked.render(
         "audit/audit.html",
@@ -98,6 +102,26 @@ def audit(asked: PageRequest) -> HttpResponseBase:
             "actions": ACTIONS,
         },
     )
+
+
+def _midnight(day: str, *, after: bool = False) -> datetime | None:
+    """Return the start of a day in the reader's zone, or of the day after it.
+
+    Raises:
+        InvalidError: it is not a date.
+    """
+    if not day:
+        return None
+    try:
+        start = datetime.combine(date.fromisoformat(day), time(), get_current_timezone())
+        return start + timedelta(days=1) if after else start
+    except (ValueError, OverflowError):
+        raise InvalidError(
+            _("This is not a valid date."),
+            field="until" if after else "since",
+            value=day[:40],
+            remedy=_("Use the format 2026-03-31."),
+        ) from None
 
 
 def shown_entries(entries: Iterable[AuditEntry]) -> tuple[ShownEntry, ...]:

@@ -163,6 +163,7 @@ COMMANDS: Final = (
     ("time-zone", gettext_lazy("Time zone")),
     ("password", gettext_lazy("Change password")),
     ("documentation", gettext_lazy("Documentation")),
+    ("glossary", gettext_lazy("Glossary")),
     ("api-docs", gettext_lazy("API and CLI")),
 )
 """Pages of the palette besides the items of the navigation: url name and text."""

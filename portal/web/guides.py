@@ -3,7 +3,7 @@
 from django.http.response import HttpResponseBase
 from django.utils.translation import gettext as _
 
-from portal.guides import guide_named, guides
+from portal.guides import guide_named, reading_order
 from portal.web.viewing import PageRequest, page
 from tenants.errors import NotFoundError
 
@@ -11,7 +11,7 @@ from tenants.errors import NotFoundError
 @page
 def documentation(asked: PageRequest) -> HttpResponseBase:
     """List the documents of this version."""
-    return asked.render("guides/list.html", {"guides": guides()})
+    return asked.render("guides/list.html", {"parts": reading_order()})
 
 
 @page

@@ -17,6 +17,7 @@ from portal.addresses import address, job_url
 from portal.web.cluster_drawing import tenants_in_order, vc_uses
 from portal.web.components import words
 from portal.web.components.stats import Stat
+from portal.web.first_steps import first_steps
 from portal.web.inbox import inbox_rows
 from portal.web.jobs import end_in_words
 from portal.web.overview import overview
@@ -105,8 +106,9 @@ def home(request: HttpRequest) -> HttpResponseBase:
 @page
 def mine(asked: PageRequest) -> HttpResponseBase:
     """Show the jobs, the share and the messages of the reader."""
-    template = "home/_mine.html" if asked.wants_part else "home/mine.html"
-    return asked.render(template, _context(asked))
+    if asked.wants_part:
+        return asked.render("home/_mine.html", _context(asked))
+    return asked.render("home/mine.html", {**_context(asked), "first_steps": first_steps(asked)})
 
 
 @posts_from("mine")

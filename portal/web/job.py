@@ -19,7 +19,7 @@ from portal.web.job_training import goodput_figure, goodput_in_words
 from portal.web.viewing import PageRequest, page
 from scheduling.core.jobspec import ElasticMode
 from scheduling.core.lifecycle import TERMINAL, JobState
-from scheduling.jobs.models import Job
+from scheduling.jobs.models import CHECKPOINT, Job
 from scheduling.jobs.queries.events import JobLife, events_of_job, life_of_job
 from scheduling.jobs.queries.job_detail import JobDetail
 from scheduling.jobs.queries.jobs import JobRow, visible_job
@@ -110,8 +110,19 @@ def events(request: PageRequest, job_id: int) -> HttpResponse:
     """Show the events, the newest first."""
     context = head_context(request, job_id, "job-events")
     cursor = request.http.GET.get("cursor")
-    found = events_of_job(request.viewer, job_id, cursor=cursor, newest_first=True)
-    context |= {"events": found.results, "next_cursor": found.next_cursor or ""}
+    hides = request.http.GET.get("checkpoints") == "hide"
+    found = events_of_job(
+        request.viewer,
+        job_id,
+        cursor=cursor,
+        newest_first=True,
+        without=(CHECKPOINT,) if hides else (),
+    )
+    context |= {
+        "events": found.results,
+        "next_cursor": found.next_cursor or "",
+        "hides_checkpoints": hides,
+    }
     part = "job/_events_parts.html"
     return request.render(part if request.wants_part else "job/events.html", context)
 

@@ -21,6 +21,7 @@ from portal.web.cluster_drawing import (
 )
 from portal.web.components import words
 from portal.web.components.stats import Stat
+from portal.web.first_steps import first_steps
 from portal.web.viewing import PageRequest, once_a_version, page
 from scheduling.clusters.queries.cluster import ClusterView, Totals, cluster_snapshot
 from scheduling.clusters.queries.shared_devices import cluster_sharing, guests_on_devices
@@ -86,6 +87,7 @@ def overview(asked: PageRequest) -> HttpResponseBase:
     live = live_context(asked, look)
     context = {
         **live,
+        "first_steps": first_steps(asked, has_nodes=bool(live["cluster"].nodes)),
         "attention": attention(asked, live["cluster"], snoozed=look.snoozed),
         **queue_context(asked, look),
         "can_submit": asked.viewer.can_somewhere(Permission.SUBMIT_JOBS),

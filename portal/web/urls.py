@@ -11,9 +11,11 @@ from portal.web import (
     audit,
     device_figures,
     device_types,
+    first_steps,
     fleet,
     fragmentation,
     gallery,
+    glossary,
     guides,
     home,
     inbox,
@@ -244,6 +246,8 @@ CLUSTER: Final[list[URLPattern]] = [
     path("people/<int:user_id>/<slug:verb>/", people.change, name="person-change"),
     path("audit/", audit.audit, name="audit"),
     path("docs/", guides.documentation, name="documentation"),
+    path("glossary/", glossary.glossary, name="glossary"),
+    path("start/close/", first_steps.close, name="start-close"),
     path("docs/<slug:name>/", guides.document, name="document"),
 ]
 

@@ -88,7 +88,11 @@ def check(asked: PageRequest, vc_id: int = 0) -> HttpResponseBase:
     context = verdict_context(asked, answer, label=label[:63], fault=fault, detail=detail)
     # A page that was opened earlier has no fields for the levels of a newer device type.
     shown = [row for row in answer.rows if cell_name(row.chain, row.type) in asked.http.POST]
-    context |= {"rows": shown, "has_new_rows": len(shown) < len(answer.rows)}
+    context |= {
+        "rows": shown,
+        "has_new_rows": len(shown) < len(answer.rows),
+        "own": detail.use.name if detail else "",
+    }
     return asked.render("virtual_clusters/_verdict_swap.html", context)
 
 

@@ -22,6 +22,7 @@ from portal.web.forms import error_text, made_before, make_once, put_faults, sta
 from portal.web.policy_fields import policy_args_asked, policy_args_text, policy_summary
 from portal.web.vc_forms import MOMENT, PolicyForm, WhatIfForm
 from portal.web.viewing import PageRequest, page
+from portal.web.what_if_figures import by_job, distribution, distribution_words
 from scheduling.clusters.queries.names import device_type_names, virtual_cluster_names
 from scheduling.jobs.queries.jobs import JobRow, rows_of_jobs
 from scheduling.what_if.models import WhatIf
@@ -133,6 +134,8 @@ def answer(asked: PageRequest, pk: int) -> HttpResponseBase:
         "until": row.asked_at + KEPT,
         "can_cancel": row.asked_by_id == asked.viewer.user_id or asked.viewer.is_cluster_admin,
         "link": asked.http.build_absolute_uri(),
+        "question": gettext("What if %(cluster)s had used %(change)s?")
+        % {"cluster": row.virtual_cluster.name, "change": _change_of(row)},
     }
     if state == "done":
         context |= _answered(asked, row.result)
@@ -195,14 +198,20 @@ def _change_of(row: WhatIf) -> str:
 def _answered(asked: PageRequest, result: Mapping[str, Any]) -> dict[str, Any]:
     verdict = asked.http.GET.get("verdict", "")
     verdict = verdict if verdict in VERDICTS else ""
-    rows = [row for row in result["jobs"] if not verdict or row["verdict"] == verdict]
-    names = rows_of_jobs(asked.viewer, [row["job"] for row in rows[:MOST_SHOWN]])
+    told = result["jobs"]
+    rows = [row for row in told if not verdict or row["verdict"] == verdict]
+    wanted = {row["job"] for row in (*rows[:MOST_SHOWN], *told[:MOST_SHOWN])}
+    names = rows_of_jobs(asked.viewer, sorted(wanted))
+    titles = {pk: known.name for pk, known in names.items()}
     return {
         "result": result,
         # Results stored by earlier versions lack these fields.
         "accuracy": accuracy_lines(result["accuracy"]) if "accuracy" in result else [],
         "others": _others(result.get("others", dict.fromkeys(VERDICTS, 0))),
         "stats": _stats(result),
+        "distribution": distribution(told),
+        "distribution_words": distribution_words(told),
+        "by_job": by_job(told, titles),
         "measures": _measures(result["was"], result["would_be"]),
         "tabs": [
             ("", gettext("All"), sum(result[key] for key in VERDICTS), not verdict),

@@ -11,6 +11,8 @@ from portal.web.components import icons
 from portal.web.components.gantt import TEXT_HEIGHT, TEXT_PERCENT, Bar, Gantt, GanttRow, tone_of
 
 KEPT: Final = 16_384
+LETTERS_PER_PERCENT: Final = 1.6
+"""Letters that fit into one percent of the drawing, in a window of 1,280 px."""
 
 
 def rows(drawn: Gantt) -> SafeString:
@@ -27,15 +29,17 @@ def bars(row: GanttRow) -> str:
 
 def _row(row: GanttRow, of_node: str, fold: str) -> str:
     name, toggle, tone = escape(row.node.name), escape(row.node.toggle), escape(row.node.tone)
+    to_node = escape(gettext("Show node"))
     state, word = (" open", "true") if row.lanes else ("", "false")
     return (
         f'<div class="gantt-row{state}"><div class="nm {tone}">'
         f'<a class="fold" href="{toggle}" hx-get="{toggle}" hx-target="#timeline" '
         'hx-select="#timeline" hx-swap="outerHTML" hx-push-url="true" '
         f'id="fold-{name}" aria-expanded="{word}" '
-        f'aria-label="{escape(of_node % {"node_name": row.node.name})}">{fold}</a>'
-        f'<a class="ell" href="{escape(row.node.url)}" '
-        f'title="{name}: {escape(row.node.summary)}">{name}</a>{_sign(row)}{_lanes(row)}</div>'
+        f'aria-label="{escape(of_node % {"node_name": row.node.name})}">{fold}'
+        f'<span class="ell" title="{name}: {escape(row.node.summary)}">{name}</span></a>'
+        f'{_sign(row)}<a class="to-node" href="{escape(row.node.url)}" title="{to_node}" '
+        f'aria-label="{to_node}: {name}">{icons.icon("nodes", "small")}</a>{_lanes(row)}</div>'
         f'<svg class="gantt-bars" height="{row.height}">'
         f'<rect class="idle" width="100%" height="{row.height}"/>{bars(row)}</svg></div>'
     )
@@ -98,6 +102,12 @@ def _box(bar: Bar) -> str:
 def _text(bar: Bar, box: str) -> str:
     if bar.kind != "run" or bar.height < TEXT_HEIGHT or bar.width < TEXT_PERCENT or not bar.run:
         return ""
-    # The inner drawing clips text that is longer than the bar.
-    words = escape(bar.run.text or bar.run.whose)
+    # The inner drawing clips text that is longer than the bar, on narrow windows.
+    words = escape(_fitting(bar.run.text or bar.run.whose, bar.width))
     return f'<svg {box}><text x="6" y="{bar.height / 2 + 4:.1f}">{words}</text></svg>'
+
+
+def _fitting(text: str, width: float) -> str:
+    """Return the text, shortened to a width in percent."""
+    most = int(width * LETTERS_PER_PERCENT) - 1
+    return text if len(text) <= most else f"{text[: max(1, most - 1)].rstrip()}…"

@@ -1,6 +1,6 @@
 """Events and past states of a job, without jobs that the viewer may not see."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -44,8 +44,9 @@ def events_of_job(
     cursor: str | None = None,
     limit: int = DEFAULT_ROWS,
     newest_first: bool = False,
+    without: Collection[str] = (),
 ) -> Page[EventView]:
-    """Return the events of one job, oldest first by default.
+    """Return the events of one job, oldest first by default, ``without`` some kinds.
 
     Raises:
         NotFoundError: the job is unknown, or the viewer may not see it.
@@ -54,6 +55,8 @@ def events_of_job(
     key = read_cursor(cursor)
     require_visible_job(viewer, job_id)
     events = JobEvent.objects.filter(job_id=job_id).order_by("-id" if newest_first else "id")
+    if without:
+        events = events.exclude(kind__in=without)
     if key:
         events = events.filter(id__lt=key[0]) if newest_first else events.filter(id__gt=key[0])
     rows = list(events[: limit + 1])

@@ -32,6 +32,9 @@ def figures(
 ) -> dict[str, Any]:
     """Return the figures of a virtual cluster's jobs.
 
+    Completion times are those of jobs that have ended in fact: the work of the others is unknown,
+    and their simulated end would be too early.
+
     Args:
         jobs: its jobs.
         record: result of the simulation.
@@ -40,7 +43,7 @@ def figures(
     """
     ends = {job.id: record.ends[job.id] for job in jobs if job.id in record.ends}
     done = [job for job in jobs if job.id in ends]
-    hours = [(ends[job.id] - job.submitted) / _HOUR for job in done]
+    hours = [(ends[job.id] - job.submitted) / _HOUR for job in done if job.has_ended]
     begun = min((job.submitted for job in jobs), default=0.0)
     used = sum(record.device_seconds.get(job.id, 0.0) for job in jobs)
     active = _active_seconds((job.submitted, ends[job.id]) for job in done)

@@ -6,6 +6,7 @@ import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from scheduling.clusters.models import PriorityClass, VirtualCluster
 from tenants.audit import record
@@ -178,3 +179,15 @@ def test_a_page_asks_as_often_whatever_its_length(client: Client, path: str) -> 
 
     assert len(many) == len(few)
     assert len(many) <= 40
+
+
+def test_the_audit_is_limited_to_days_of_the_reader(client: Client, stage: Stage) -> None:
+    record(action="node.drain", object_type="node", object_id=1, object_name="demo-of-today")
+    sign_in(client, "root")
+    today = f"{timezone.now():%Y-%m-%d}"
+
+    assert "demo-of-today" in read(client, f"/audit/?since={today}&until={today}")
+    assert "demo-of-today" in read(client, f"/audit/?since={today}")
+    assert "demo-of-today" not in read(client, "/audit/?until=2020-01-01")
+    for wrong in ("31.12.2025", "2025-02-30", "<b>", "9999-12-31"):
+        assert client.get(f"/audit/?until={wrong}").status_code == 400, wrong

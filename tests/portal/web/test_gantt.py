@@ -1,8 +1,10 @@
 """The drawing of the timeline: geometry, folding, and that nothing is drawn twice or lost."""
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -117,6 +119,26 @@ def test_names_of_strangers_do_nothing_in_the_markup() -> None:
     assert "<script" not in markup
     assert "&lt;script&gt;" in markup
     assert "a &amp; b" in markup
+
+
+@pytest.mark.parametrize(("hours", "shown"), [(1, "a-very-long-na…"), (9, "a-very-long-name")])
+def test_a_label_ends_with_an_ellipsis_where_the_bar_is_too_short(hours: int, shown: str) -> None:
+    long = run(0, hours, *range(8), text="a-very-long-name", url="/jobs/1/")
+    (row,) = drawn(replace(node(long), is_open=True)).rows
+
+    labels = re.findall(r"<text [^>]*>([^<]*)</text>", bars(row))
+
+    assert [label[: len(shown)] for label in labels] == [shown]
+    assert all(len(label) <= 16 for label in labels)
+
+
+def test_the_name_opens_the_devices_and_an_icon_leads_to_the_node() -> None:
+    markup = rows(drawn(node(run(2, 5))))
+
+    opener = re.search(r'<a class="fold".*?</a>', markup, re.DOTALL)
+    assert opener is not None
+    assert 'class="ell"' in opener[0]
+    assert re.search(r'<a class="to-node" href="[^"]+" title="Show node" aria-label=', markup)
 
 
 def test_the_used_share_counts_device_time_up_to_now() -> None:

@@ -802,3 +802,17 @@ def test_one_measured_size_claims_no_gain(alice: Client, nodes: list[Node]) -> N
         low <= pace <= high * 1.001
         for low, pace, high in zip(least["y"], estimated["y"], most["y"], strict=True)
     )
+
+
+def test_events_can_leave_out_checkpoints(alice: Client, nodes: list[Node]) -> None:
+    job = make_job()
+    for kind, text in (("checkpoint", "saved step 10"), ("resumed", "continues at step 10")):
+        JobEvent.objects.create(job=job, at=datetime.now(UTC), kind=kind, text=text)
+
+    whole = read(alice, f"/jobs/{job.pk}/events/")
+    short = read(alice, f"/jobs/{job.pk}/events/?checkpoints=hide")
+
+    assert "saved step 10" in whole
+    assert "saved step 10" not in short
+    assert "continues at step 10" in short
+    assert re.search(r'checkpoints=hide"[^>]*aria-current="true"', short)

@@ -102,6 +102,26 @@ def test_the_verdict_reports_what_fits_and_what_is_left(root: Client, stage: Sta
     assert quotas(stage.vision_a) == {"a-node": 1}
 
 
+def test_a_shape_that_does_not_fit_cannot_be_saved(root: Client, stage: Stage) -> None:
+    def button(html: str) -> str:
+        found = re.search(
+            r'<button class="btn primary" type="submit" id="save-shape".*?>', html, re.DOTALL
+        )
+        assert found is not None
+        return found[0]
+
+    page = read(root, address(stage))
+    fits = root.post(address(stage, "check/"), {NODE: "1"}, headers=HTMX).content.decode()
+    too_many = root.post(address(stage, "check/"), {NODE: "99"}, headers=HTMX).content.decode()
+    new = root.post("/virtual-clusters/check/", {NODE: "99"}, headers=HTMX).content.decode()
+
+    assert "\ndisabled" not in button(page)
+    assert "\ndisabled" not in button(fits)
+    assert "\ndisabled" in button(too_many)
+    assert 'hx-swap-oob="true"' in button(too_many)
+    assert "save-shape" not in new
+
+
 def test_a_page_left_open_is_told_only_of_the_levels_it_shows(root: Client, stage: Stage) -> None:
     page = read(root, address(stage))
     names = re.findall(r'name="(cells:[^"]*)"', page)

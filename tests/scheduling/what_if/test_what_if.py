@@ -145,6 +145,9 @@ def test_a_job_that_has_not_ended_is_neither_winner_nor_loser(tmp_path, three_fi
     (row,) = (row for row in answer["jobs"] if row["job"] == late.pk)
     assert (row["verdict"], row["has_ended"], row["in_fact_s"]) == ("unknown", False, None)
     assert answer["unknown"] == 1
+    # Its simulated end says nothing about its completion.
+    assert (answer["was"]["jobs"], answer["was"]["completed"]) == (4, 3)
+    assert answer["was"]["avg_jct_h"] == pytest.approx(1100 / 3600, abs=1e-6)
 
 
 def test_a_span_counts_only_the_work_within_it(tmp_path, three_finished_jobs):
