@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from django.db import transaction
-from django.db.models import F, Min, QuerySet
+from django.db.models import F, Min, Q, QuerySet
 
 from scheduling.clusters.models import Node
 from scheduling.enums import NodeState
@@ -66,18 +66,23 @@ def claim_nodes(
         for node_id, other in leases.values_list("node_id", "owner")
         if not has_ended(other)
     }
-    epochs: dict[int, int] = {}
-    for node_id in nodes:
-        unreached = backing_off.get(node_id, frozenset())
-        is_free = node_id not in held and node_id not in carried
-        # A node that other services cannot reach does not count towards the share.
-        if not is_free or (not unreached and room <= 0):
-            continue
-        if reach.may_claim(owner, living=living, backing_off=unreached):
-            epoch = _claim(node_id, owner, now, lease)
-            if epoch is not None:
-                epochs[node_id] = epoch
-                room -= not unreached
+    held |= set(carried)
+    may_claim = [
+        node_id
+        for node_id in nodes
+        if node_id not in held
+        and reach.may_claim(
+            owner, living=living, backing_off=backing_off.get(node_id, frozenset())
+        )
+    ]
+    # A node that other services cannot reach does not count towards the share.
+    epochs = _claim([one for one in may_claim if one in backing_off], owner, now, lease)
+    others = [one for one in may_claim if one not in backing_off]
+    while others and room > 0:
+        wanted, others = others[:room], others[room:]
+        taken = _claim(wanted, owner, now, lease)
+        epochs |= taken
+        room -= len(taken)
     # Read before the rows of this service are deleted, since they also record silences.
     silences = _noted_silences(epochs, now=now) if backing_off else {}
     if epochs and backing_off:
@@ -219,17 +224,31 @@ def _nodes() -> QuerySet[Node]:
 
 
 @transaction.atomic
-def _claim(node_id: int, owner: str, now: datetime, lease: timedelta) -> int | None:
-    NodeLease.objects.get_or_create(node_id=node_id, defaults={"expires_at": now})
-    found = NodeLease.objects.get(node_id=node_id)
-    in_force = now < found.expires_at <= now + lease + MOST_SKEW
-    if in_force and found.owner != owner and not has_ended(found.owner):
-        return None
-    # The row must still be as read: a lease renewed meanwhile is not taken.
-    taken = NodeLease.objects.filter(
-        pk=found.pk, epoch=found.epoch, owner=found.owner, expires_at=found.expires_at
-    ).update(owner=owner, epoch=F("epoch") + 1, expires_at=now + lease)
-    return found.epoch + 1 if taken else None
+def _claim(
+    node_ids: Collection[int], owner: str, now: datetime, lease: timedelta
+) -> dict[int, int]:
+    """Take the leases of these nodes that are not in force; return the epochs by node.
+
+    The number of statements does not depend on the number of nodes: after the loss of a host, one
+    service takes hundreds.
+    """
+    if not node_ids:
+        return {}
+    rows = NodeLease.objects.filter(node_id__in=list(node_ids))
+    missing = set(node_ids) - set(rows.values_list("node_id", flat=True))
+    NodeLease.objects.bulk_create(
+        (NodeLease(node_id=node_id, expires_at=now) for node_id in sorted(missing)),
+        ignore_conflicts=True,
+    )
+    in_force = Q(expires_at__gt=now, expires_at__lte=now + lease + MOST_SKEW)
+    owners = rows.filter(in_force).order_by().values_list("owner", flat=True).distinct()
+    ended = [other for other in owners if other == owner or has_ended(other)]
+    free = rows.filter(~in_force | Q(owner__in=ended))
+    # In one order, so that two services that claim the same nodes do not wait for each other.
+    locked = list(free.order_by("pk").select_for_update(no_key=True).values_list("pk", flat=True))
+    # The condition holds for each row at its update: a lease renewed meanwhile is not taken.
+    free.filter(pk__in=locked).update(owner=owner, epoch=F("epoch") + 1, expires_at=now + lease)
+    return dict(rows.filter(pk__in=locked, owner=owner).values_list("node_id", "epoch"))
 
 
 def _impaired(now: datetime) -> frozenset[str]:

@@ -3,6 +3,9 @@
 from datetime import datetime, timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from pytest_django import DjangoAssertNumQueries
 
 from scheduling.clusters.models import Node
 from scheduling.enums import NodeState
@@ -204,3 +207,32 @@ def test_an_extended_backoff_keeps_its_silence_and_a_node_claimed_meanwhile_its_
     extend()
     assert NodeLease.objects.get().owner == "first"
     assert not NodeBackoff.objects.exists()
+
+
+def test_the_statements_of_a_claim_do_not_depend_on_the_number_of_nodes(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    make_cluster(nodes=2)
+    with CaptureQueriesContext(connection) as few:
+        assert len(claim("first")) == 2
+    Node.objects.bulk_create(
+        Node(name=f"more-{n}", host=f"10.0.0.{n}", state_since=NOW, created_at=NOW)
+        for n in range(40)
+    )
+
+    with django_assert_num_queries(len(few)):
+        assert len(claim("second")) == 40
+
+
+def test_two_services_share_new_nodes_although_both_want_the_same() -> None:
+    make_cluster(nodes=4)
+    beat("first")
+    beat("second")
+    nodes = all_nodes()
+
+    first = node_leases.claim_nodes(owner="first", carried=(), now=NOW, lease=LEASE, fresh=LEASE)
+    second = claim("second")
+
+    assert sorted(first) == nodes[:2]
+    assert second == nodes[2:]
+    assert claim("third", NOW) == []
