@@ -1,5 +1,6 @@
 """The node service as a part of the Celery worker on queue ``nodes``."""
 
+import resource
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
@@ -40,6 +41,7 @@ def over_ssh() -> Connect:
 
 
 QUEUE: Final = "nodes"
+MOST_OPEN_FILES: Final = 1 << 20
 
 
 class NodeServiceStep(bootsteps.StartStopStep):
@@ -56,6 +58,7 @@ class NodeServiceStep(bootsteps.StartStopStep):
         return QUEUE in worker.app.amqp.queues.consume_from
 
     def start(self, worker: Any) -> None:
+        allow_open_files()
         self._thread = NodeServiceThread(_make_service)
         self._thread.start()
 
@@ -64,6 +67,18 @@ class NodeServiceStep(bootsteps.StartStopStep):
         if self._thread is not None:
             self._thread.stop()
             self._thread = None
+
+
+def allow_open_files() -> None:
+    """Raise the soft limit of open files to the hard limit.
+
+    Service managers set a soft limit of 1,024 for programs that use ``select``; a service with
+    1,000 sessions needs more.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _make_service() -> NodeService:
