@@ -1,5 +1,6 @@
 """The example unit files and the compose file run what ``tessera up`` runs."""
 
+import os
 import re
 import shlex
 import shutil
@@ -205,3 +206,48 @@ def test_drop_ins_of_the_recipe_extend_units_that_exist() -> None:
     assert [path.name.removesuffix(".d") for path in drop_ins] == [unit.name for unit in UNITS]
     wanted = (HA / "systemd" / "tessera.target").read_text()
     assert all(unit.name in wanted for unit in UNITS)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_accepts_the_units_with_the_drop_ins_of_the_recipe(tmp_path: Path) -> None:
+    units = tmp_path / "units"
+    shutil.copytree(HA / "systemd", units)
+    programs = tmp_path / "opt"
+    for unit in UNITS:
+        (units / unit.name).write_text(unit.read_text().replace("/opt/tessera", str(programs)))
+    for drop_in in units.glob("*.d/*.conf"):
+        drop_in.write_text(drop_in.read_text().replace("/opt/tessera", str(programs)))
+    for program in ("uvicorn", "celery"):
+        path = programs / ".venv" / "bin" / program
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", "tessera.target", *(one.name for one in UNITS)],
+        env={**os.environ, "SYSTEMD_UNIT_PATH": f"{units}:"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    said = [line for line in checked.stderr.splitlines() if "tessera" in line]
+    assert said == []
+    assert checked.returncode == 0
+
+
+@pytest.mark.skipif(shutil.which("docker-compose") is None, reason="no docker-compose")
+@pytest.mark.parametrize("folder", [DEPLOY, HA], ids=["one host", "two hosts"])
+def test_compose_accepts_the_file_only_with_all_secrets(folder: Path) -> None:
+    text = (folder / "compose.yaml").read_text()
+    required = set(re.findall(r"\$\{(\w+):\?", text))
+    assert required
+
+    def checked(names: set[str]) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            ["docker-compose", "--file", str(folder / "compose.yaml"), "config", "--quiet"],
+            env={"PATH": os.environ["PATH"], **dict.fromkeys(names, "a" * 40)},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    assert checked(required).returncode == 0, checked(required).stderr
+    for name in required:
+        assert name in checked(required - {name}).stderr
