@@ -79,6 +79,20 @@ class FakeNode:
         """The node's own clock, in seconds since the epoch."""
         return time.time() + self.clock_ahead
 
+    def inventory(self) -> Inventory:
+        """Return the result of a probe."""
+        return Inventory(
+            devices=[
+                Device(index=n, type="cpu-slot", path=[], declared=True)
+                for n in range(self.devices)
+            ],
+            levels=["node", "device"],
+            cpus=self.devices,
+            memory_bytes=1 << 30,
+            boot_id=self.boot_id,
+            python="3.11",
+        )
+
     def transport(self) -> "FakeTransport":
         """Return a new transport to this node."""
         return FakeTransport(self)
@@ -194,17 +208,7 @@ class FakeTransport:
 
     async def probe(self) -> Inventory:
         await self._ask("probe")
-        return Inventory(
-            devices=[
-                Device(index=n, type="cpu-slot", path=[], declared=True)
-                for n in range(self._node.devices)
-            ],
-            levels=["node", "device"],
-            cpus=self._node.devices,
-            memory_bytes=1 << 30,
-            boot_id=self._node.boot_id,
-            python="3.11",
-        )
+        return self._node.inventory()
 
     async def storages(self, sources: Sequence[str]) -> list[StorageProbe]:
         await self._ask("storages")
