@@ -60,7 +60,7 @@ class Service(Protocol):
         """Request a turn, since there may be new directives."""
 
     async def flush(self) -> None:
-        """Wait until all reports so far have been written."""
+        """Wait until all reports so far have been written, except slow ones."""
 
     def read(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """Read from the database in a thread."""

@@ -143,7 +143,7 @@ class NodeService:
         self._desk.wake()
 
     async def flush(self) -> None:
-        """Wait until all reports so far have been written."""
+        """Wait until all reports so far have been written, except slow ones."""
         await self._desk.flush()
 
     def read(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
@@ -305,11 +305,14 @@ class NodeService:
 
     def _drop(self, node_ids: Collection[int]) -> None:
         """Disconnect from nodes that other services manage now."""
+        dropped = sorted(self._carriers.keys() & set(node_ids))
+        if dropped:
+            log.warning("nodes %s are no longer managed by this service", dropped)
+        for node_id in dropped:
+            del self._carriers[node_id]
+            self._tasks.pop(node_id).cancel()
         for node_id in node_ids:
             self._epochs.pop(node_id, None)
-            if self._carriers.pop(node_id, None) is not None:
-                log.warning("node %s is no longer managed by this service", node_id)
-                self._tasks.pop(node_id).cancel()
         self._carried = frozenset(self._carriers)
 
     async def _reap(self) -> None:

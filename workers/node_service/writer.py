@@ -30,6 +30,11 @@ GATHER_SECONDS: Final = 0.015
 MOST_GATHER_SECONDS: Final = 0.1
 CROWD: Final = 8
 """Reports and directives in a turn above which the next turn starts later."""
+FIRST_SLOW: Final = 4
+LONG_TURN_SECONDS: Final = 2.0
+"""Length of a turn above which the next one writes fewer slow reports.
+
+Node leases are renewed only at the start of a turn."""
 RETRY_SECONDS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -51,6 +56,8 @@ class ReportWriter:
         self._settings = settings
         self._lost = lost
         self._news: list[NodeReport] = []
+        self._slow_news: list[NodeReport] = []
+        self._most_slow = FIRST_SLOW
         self._taken, self._written = 0, 0
         self._doubted: dict[int, asyncio.Future[bool]] = {}
         self._something = asyncio.Event()
@@ -61,8 +68,11 @@ class ReportWriter:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="desk-reader")
 
     def post(self, news: NodeReport) -> None:
-        self._news.append(news)
-        self._taken += 1
+        if news.is_slow:
+            self._slow_news.append(news)
+        else:
+            self._news.append(news)
+            self._taken += 1
         self._something.set()
 
     async def confirm(self, news: NodeReport) -> bool:
@@ -86,7 +96,7 @@ class ReportWriter:
         self._something.set()
 
     async def flush(self) -> None:
-        """Wait until all reports so far have been written."""
+        """Wait until all reports so far have been written, except slow ones."""
         target = self._taken
         async with self._all_written:
             await self._all_written.wait_for(lambda: self._written >= target)
@@ -125,14 +135,20 @@ class ReportWriter:
         self, epochs: Mapping[int, int], carriers: Mapping[int, NodeConnection]
     ) -> int | None:
         """Run one turn if necessary; return its number of items, or None."""
-        news, self._news = self._news[:MOST_NEWS], self._news[MOST_NEWS:]
-        if self._news:
+        quick, self._news = self._news[:MOST_NEWS], self._news[MOST_NEWS:]
+        slow, self._slow_news = (
+            self._slow_news[: self._most_slow],
+            self._slow_news[self._most_slow :],
+        )
+        news = [*quick, *slow]
+        if self._news or self._slow_news:
             self._something.set()
         listening = [node for node in epochs if node in carriers and carriers[node].is_listening]
         busy = frozenset[int]().union(*(carriers[node].busy for node in listening))
         wanted, self._directives_wanted = self._directives_wanted, False
         carried = None
         if news or wanted or await self._is_due(listening, busy):
+            begun = time.monotonic()
             turn = await self._insist(
                 partial(
                     take_turn,
@@ -145,11 +161,13 @@ class ReportWriter:
                 )
             )
             self._held_at = time.monotonic()
+            if slow:
+                self._most_slow = next_slow(self._most_slow, self._held_at - begun)
             self._settle_doubts(news, turn)
             self._hand_out(turn, epochs, carriers)
             carried = len(news) + len(turn.directives)
         async with self._all_written:
-            self._written += len(news)
+            self._written += len(quick)
             self._all_written.notify_all()
         return carried
 
@@ -210,6 +228,18 @@ def gathering_seconds(carried: int, seconds: float) -> float:
     if carried < CROWD:
         return min(max(LEAST_GATHER_SECONDS, seconds), GATHER_SECONDS)
     return min(max(GATHER_SECONDS, seconds), MOST_GATHER_SECONDS)
+
+
+def next_slow(most: int, seconds: float) -> int:
+    """Return the maximum number of slow reports in the next turn.
+
+    Args:
+        most: the maximum of the last turn.
+        seconds: its length.
+    """
+    if seconds > LONG_TURN_SECONDS:
+        return max(most // 2, 1)
+    return min(2 * most, MOST_NEWS) if seconds < LONG_TURN_SECONDS / 2 else most
 
 
 def end_threads(threads: ThreadPoolExecutor, count: int) -> None:

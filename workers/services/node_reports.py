@@ -33,6 +33,8 @@ class NodeReport:
 
     order: ClassVar[int] = 0
     """Within a turn, reports with a lower order are written first."""
+    is_slow: ClassVar[bool] = False
+    """Whether a report may take a large part of a second, and tells nothing about members."""
 
     node_id: int
 
@@ -398,6 +400,7 @@ class ContactBack(NodeReport):
 class Probed(NodeReport):
     """The inventory of a node."""
 
+    is_slow = True
     inventory: Inventory
 
     def write(self, now: datetime) -> None:
