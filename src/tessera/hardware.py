@@ -23,6 +23,16 @@ NVLINK_ERRORS, FABRIC, COMPUTE_MODE = "nvlink-errors", "fabric-not-ready", "comp
 FOREIGN_PROCESS = "foreign-process"
 XID_HARDWARE, XID_MEMORY, XID_LINK = "xid-hardware", "xid-memory", "xid-nvlink"
 XID_DRIVER, XID_APPLICATION = "xid-driver", "xid-application"
+DEVICE_WARNING, DEVICE_ALARM = "device-warning", "device-alarm"
+
+NVIDIA, AMD, ASCEND = "nvidia", "amd", "ascend"
+_VENDORS: Dict[str, str] = {"amd-smi": AMD, "rocm-smi": AMD, "npu-smi": ASCEND}
+
+
+def vendor_of(reader: str) -> str:
+    """Return the vendor of a node's GPUs by the reader that found them."""
+    return _VENDORS.get(reader, NVIDIA)
+
 
 DEFAULT_ACTIONS: Dict[str, str] = {
     LOST: QUARANTINE,
@@ -44,6 +54,8 @@ DEFAULT_ACTIONS: Dict[str, str] = {
     XID_LINK: QUARANTINE,
     XID_DRIVER: QUARANTINE,
     XID_APPLICATION: NOTE,
+    DEVICE_WARNING: NOTE,
+    DEVICE_ALARM: QUARANTINE,
 }
 
 _XID_CLASSES: Tuple[Tuple[str, Tuple[int, ...]], ...] = (

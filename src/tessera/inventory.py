@@ -14,9 +14,11 @@ from tessera.job_networks import NetworkProbe
 from tessera.wire import Fields, Json
 
 BY_DEVICE_REQUEST, BY_CDI_UUID, BY_CDI_INDEX = "device-request", "cdi-uuid", "cdi-index"
-GPU_ACCESSES = (BY_DEVICE_REQUEST, BY_CDI_UUID, BY_CDI_INDEX)
-"""Methods by which a container engine gives GPUs to a container: NVIDIA's hook or runtime, or a
-CDI specification (Container Device Interface) with devices by UUID or by index."""
+BY_FILES = "device-files"
+GPU_ACCESSES = (BY_DEVICE_REQUEST, BY_CDI_UUID, BY_CDI_INDEX, BY_FILES)
+"""Methods by which a container engine gives GPUs to a container: NVIDIA's hook or runtime, a CDI
+specification (Container Device Interface) with devices by UUID or by index, or the device files
+of GPUs and NPUs of other vendors."""
 MAX_INTERFACES, MAX_ADAPTERS = 256, 64
 """Maximum number of network interfaces and InfiniBand adapters of an inventory."""
 
@@ -134,7 +136,7 @@ class Inventory:
         isolation: the probe of each level; empty if none was probed.
         networks: probes of own networks of plain jobs, likewise.
         cuda: the highest version of CUDA that the driver supports, such as ``12.4``.
-        reader: how the GPUs were read, ``nvml`` or ``nvidia-smi``; empty without GPUs.
+        reader: how the GPUs were read, such as ``nvml`` or ``rocm-smi``; empty without GPUs.
         conditions: of GPUs and the driver, see ``tessera.hardware``.
         job_network: the setting in the node's file, one of ``job_networks.SETTINGS``, or empty.
         interfaces: network interfaces, without loopback.

@@ -217,11 +217,17 @@ class ContainerView:
             directories that cover hidden paths.
         checkpoints: the job's directory for checkpoints on the node.
         processes: maximum number of processes and threads of the container.
+        devices: device files of its GPUs, if the engine has no other way to give them.
+        groups: further groups of its processes, which may open these files.
+        libraries: paths of the driver that it sees, read-only.
     """
 
     checkpoints: str
     binds: List[Tuple[str, str, bool]] = field(default_factory=list)
     processes: int = MOST_PROCESSES
+    devices: List[str] = field(default_factory=list)
+    groups: List[int] = field(default_factory=list)
+    libraries: List[str] = field(default_factory=list)
 
     def to_json(self) -> Json:
         return asdict(self)
@@ -238,6 +244,9 @@ class ContainerView:
             checkpoints=take.text("checkpoints", None, MAX_REAL_PATH_BYTES),
             binds=[_bind(take, item) for item in take.items("binds", MAX_BINDS)],
             processes=take.integer("processes", MOST_PROCESSES, 1, 1 << 30),
+            devices=take.texts("devices", MAX_BINDS, 255),
+            groups=take.integers("groups", 0, 1 << 32),
+            libraries=take.texts("libraries", MAX_BINDS, 255),
         )
 
 

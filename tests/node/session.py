@@ -257,11 +257,14 @@ def end_everything(home: Path) -> None:
 
 
 @contextmanager
-def node(level: str, account: str, *, below: str | None = None) -> Iterator[Session]:
+def node(
+    level: str, account: str, *, below: str | None = None, machine: Sequence[str] = ()
+) -> Iterator[Session]:
     """A node whose runner is root or an ordinary user, and that offers a level at most.
 
     Args:
         below: the directory in which its home lies.
+        machine: a program and arguments that start its processes in another environment.
     """
     if account != ORDINARY and os.getuid() != 0:
         pytest.skip("only root can start a runner that is root, or install the helper")
@@ -284,6 +287,7 @@ def node(level: str, account: str, *, below: str | None = None) -> Iterator[Sess
             *installed.prefix(home, RUNNER, configuration={"directories": ["/opt"]}),
             *prefix,
         ]
+    prefix = [*machine, *prefix]
     session = Session(home, python=python_for_all(), bundle=bundle, prefix=prefix)
     try:
         found = session.ask(protocol.PROBE)["inventory"]["isolation"]

@@ -102,6 +102,8 @@ def test_a_plan_is_carried_out_with_the_account_s_files_alone() -> None:
         owners=[RUNNER, SHARED_UID], group=RUNNER, account=RULES.account
     )
     assert asked(uid=SHARED_UID).uid == SHARED_UID
+    others = ["/dev/kfd", "/dev/dri/renderD128", "/dev/davinci7", "/dev/davinci_manager"]
+    assert asked(devices=others).devices == others
 
 
 @pytest.mark.parametrize("uid", [0, 1, 1000, RUNNER, 70_998, 80_000, -1, True, "71001", None, 1.5])
@@ -171,6 +173,8 @@ def test_files_elsewhere_are_not_given_to_jobs(path: str) -> None:
         {"devices": ["/dev/sda"]},
         {"devices": ["/dev/nvidia0/../sda"]},
         {"devices": ["/dev/nvidia-caps/nvidia-cap1/x"]},
+        {"devices": ["/dev/dri/card0"]},
+        {"devices": ["/dev/davinci"]},
         {"hidden": ["/a/.."]},
         {"binds": [["/srv", "/x", 1, False]]},
         {"binds": [["srv", "/x", True, False]]},

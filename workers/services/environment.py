@@ -9,6 +9,7 @@ from typing import Any, Final
 from scheduling.compat.formats import foreign_variables
 from scheduling.compat.importer import as_variable
 from scheduling.core.jobspec import JobSpec, ProfileUse
+from tessera.hardware import ASCEND, NVIDIA
 from tessera.inventory import BY_DEVICE_REQUEST
 
 LOOPBACK: Final = "127.0.0.1"
@@ -92,7 +93,12 @@ _ONE_THREAD: Final = MappingProxyType({"OMP_NUM_THREADS": "1"})
 
 
 def job_environment(
-    gang: AttemptGang, member: GangMember, gpus: Sequence[str] = (), *, gpu_access: str = ""
+    gang: AttemptGang,
+    member: GangMember,
+    gpus: Sequence[str] = (),
+    *,
+    gpu_access: str = "",
+    vendor: str = NVIDIA,
 ) -> dict[str, str]:
     """Return a rank's variables: defaults, user variables and facts, in ascending precedence.
 
@@ -103,13 +109,14 @@ def job_environment(
             are no GPUs.
         gpu_access: how the engine gives GPUs to its container, one of ``GPU_ACCESSES``; empty for
             a plain process.
+        vendor: of the node's GPUs.
     """
     has_neighbours = not gpus or member.processes > 1
     defaults = {**(_ONE_THREAD if has_neighbours else {}), **_libraries(member)}
     platform = {
         **_rendezvous(gang, member),
         **_devices(member),
-        **(_gpus_in_container(gpus, gpu_access) if gpu_access else _gpus_of_process(gpus)),
+        **_visible(gpus, gpu_access, vendor),
         **_identity(gang, member),
         **_peers(gang, member),
         **foreign_variables(gang, member, has_gpus=bool(gpus)),
@@ -149,6 +156,24 @@ def _devices(member: GangMember) -> dict[str, str]:
         "TESSERA_JOB_DEVICES": ",".join(str(index) for index in member.devices),
         "TESSERA_JOB_DEVICE_COUNT": str(len(member.devices)),
     }
+
+
+def _visible(gpus: Sequence[str], gpu_access: str, vendor: str) -> dict[str, str]:
+    """Return the variables by which the libraries of the vendor find the GPUs of a member."""
+    nvidia = () if vendor != NVIDIA else gpus
+    found = _gpus_in_container(nvidia, gpu_access) if gpu_access else _gpus_of_process(nvidia)
+    if vendor == NVIDIA:
+        return found
+    inside = ",".join(str(number) for number in range(len(gpus)))
+    if vendor == ASCEND:
+        ids = {"ASCEND_RT_VISIBLE_DEVICES": inside if gpu_access else ",".join(gpus)}
+        return {**found, **ids, **({"ASCEND_VISIBLE_DEVICES": "void"} if gpu_access else {})}
+    if gpus:
+        del found["CUDA_VISIBLE_DEVICES"]  # HIP reads it too
+    if gpu_access:
+        return {**found, "AMD_VISIBLE_DEVICES": "none", "HIP_VISIBLE_DEVICES": inside}
+    # HIP counts within the GPUs that ROCR, the layer below, shows.
+    return {**found, "ROCR_VISIBLE_DEVICES": ",".join(gpus), "HIP_VISIBLE_DEVICES": inside}
 
 
 def _gpus_of_process(gpus: Sequence[str]) -> dict[str, str]:

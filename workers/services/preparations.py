@@ -25,6 +25,7 @@ from scheduling.runs.models import Member
 from scheduling.secrets import unseal
 from tessera import protocol
 from tessera.device_sharing import SLOT
+from tessera.hardware import ASCEND, vendor_of
 from tessera.inventory import BY_CDI_INDEX, BY_DEVICE_REQUEST
 from tessera.isolation import OWN_NETWORK, SHARED_NETWORK, VisiblePath
 from tessera.storage import StorageMount, is_nfs
@@ -183,6 +184,7 @@ class Preparations:
                 me,
                 self._gpus_of(member),
                 gpu_access=_gpu_access(member.node) if has_container else "",
+                vendor=_vendor(member.node),
             ),
             devices=list(member.devices),
             gpus=list(self._names_of(member)),
@@ -275,8 +277,9 @@ class Preparations:
         return self._settings.storage.local_path(archive_name(source.digest))
 
     def _gpus_of(self, member: Member) -> tuple[str, ...]:
-        """Return the names of the member's GPUs for its engine, or for CUDA of a plain process."""
-        if _gpu_access(member.node) == BY_CDI_INDEX:
+        """Return the names of the member's GPUs for its engine, or for a plain process."""
+        # Ascend's library reads only indices.
+        if _gpu_access(member.node) == BY_CDI_INDEX or _vendor(member.node) == ASCEND:
             return tuple(str(gpu.driver_index) for gpu in self._own(member))
         return self._names_of(member)
 
@@ -388,6 +391,11 @@ def _checkpoint_paths(rules: Mapping[str, StorageRule]) -> list[VisiblePath]:
 def _gpu_access(node: Node) -> str:
     """Return the method by which the node's engine gives GPUs to containers."""
     return str(node.inventory.get("gpu_access") or BY_DEVICE_REQUEST)
+
+
+def _vendor(node: Node) -> str:
+    """Return the vendor of the node's GPUs."""
+    return vendor_of(str(node.inventory.get("reader") or ""))
 
 
 def _enforces_limits(node: Node) -> bool:

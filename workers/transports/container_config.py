@@ -7,7 +7,7 @@ import docker.types
 
 from scheduling.core.jobspec import NO_SETTINGS, ContainerSettings, ContainerUser, Ipc
 from tessera import protocol
-from tessera.inventory import BY_DEVICE_REQUEST
+from tessera.inventory import BY_DEVICE_REQUEST, BY_FILES
 from tessera.isolation import OWN_NETWORK, ContainerView
 from tessera.protocol import ContainerRef, NodeHello, RunSpec
 from tessera.storage import StorageMount, split_nfs
@@ -154,7 +154,12 @@ def _host_config(
         restart_policy={"Name": "no"},
         cap_drop=["ALL"],
         cap_add=["IPC_LOCK"] if settings.rdma else None,
-        devices=[f"{INFINIBAND}:{INFINIBAND}:rw"] if settings.rdma else None,
+        devices=[
+            f"{path}:{path}:rw"
+            for path in (*([INFINIBAND] if settings.rdma else ()), *view.devices)
+        ]
+        or None,
+        group_add=view.groups or None,
         ulimits=_ulimits(settings),
         extra_hosts=dict(settings.extra_hosts) if run.network != OWN_NETWORK else None,
         security_opt=["no-new-privileges"],
@@ -205,6 +210,7 @@ def _mounts(
     for outside, inside, fixed in (
         *protocol.container_mounts(root, hello.bundle, view.checkpoints),
         *((source, target, not writable) for source, target, writable in view.binds),
+        *((path, path, True) for path in view.libraries),
     ):
         if rights.podman and ":" not in f"{outside}{inside}":
             binds.append(f"{outside}:{inside}:{'ro' if fixed else 'rw'},nosuid,nodev")
@@ -241,7 +247,7 @@ def _network_mode(run: RunSpec) -> str:
 def _gpu_request(container: Container) -> list[docker.types.DeviceRequest] | None:
     """Return the request for the GPUs, which have the numbers 0 to n - 1 in the container."""
     ids = list(container.gpus)
-    if not ids:
+    if not ids or container.gpu_access == BY_FILES:
         return None
     if container.gpu_access == BY_DEVICE_REQUEST:
         return [

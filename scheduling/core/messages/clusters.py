@@ -205,6 +205,8 @@ CONDITIONS: Final[Mapping[str, Template]] = {
     "condition-xid-nvlink": fixed("NVLink error (Xid)"),
     "condition-xid-driver": fixed("driver error (Xid)"),
     "condition-xid-application": fixed("error of an application (Xid)"),
+    "condition-device-warning": fixed("its driver reports a warning"),
+    "condition-device-alarm": fixed("its driver reports an alarm"),
     "not-condition": fixed("This is not a valid condition of a GPU."),
     "not-condition-action": fixed("This is not a valid action for a condition."),
 }

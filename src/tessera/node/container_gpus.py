@@ -11,9 +11,11 @@ import os
 import re
 from typing import Callable, Sequence, Set
 
-from tessera.inventory import BY_CDI_INDEX, BY_CDI_UUID, BY_DEVICE_REQUEST, Device
-from tessera.node import system
+from tessera import hardware
+from tessera.inventory import BY_CDI_INDEX, BY_CDI_UUID, BY_DEVICE_REQUEST, BY_FILES, Device
+from tessera.node import amd, ascend, system
 from tessera.node.engine import PODMAN, Engine
+from tessera.node.sandbox_root import groups_of
 
 CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 PODMAN_RELEASE = (5, 4)
@@ -33,6 +35,7 @@ def gpu_access(
     devices: Sequence[Device],
     fault_of: Callable[[Sequence[str]], str],
     *,
+    vendor: str = hardware.NVIDIA,
     directories: Sequence[str] = CDI_DIRECTORIES,
 ) -> str:
     """Return the method by which the engine gives the GPUs to containers.
@@ -41,11 +44,14 @@ def gpu_access(
         engine: the node's container engine.
         devices: the node's GPUs.
         fault_of: runs a command and returns an empty text, or the cause of its failure.
+        vendor: of the GPUs; engines give those of other vendors than NVIDIA by their files.
         directories: directories with CDI specifications.
 
     Raises:
         NoGpuAccessError: no method works.
     """
+    if vendor != hardware.NVIDIA:
+        return _by_files(engine, amd.DRIVER if vendor == hardware.AMD else ascend.DRIVER)
     if engine.kind == PODMAN and engine.release < PODMAN_RELEASE:
         raise NoGpuAccessError("Podman before 5.4 ignores the GPUs in requests by Docker's API")
     if engine.kind == PODMAN or engine.has_cdi:
@@ -65,6 +71,16 @@ def gpu_access(
         if fault:
             raise NoGpuAccessError(f"{CLIENT} info fails: {fault}")
     return BY_DEVICE_REQUEST
+
+
+def _by_files(engine: Engine, path: str) -> str:
+    """Check that a rootless engine, whose containers have no groups of the node, can open them."""
+    if engine.rootless and groups_of([path]):
+        raise NoGpuAccessError(
+            f"containers of a rootless engine cannot open {path}: make it and the files of the"
+            " GPUs readable and writable for all users, or use an engine with root rights"
+        )
+    return BY_FILES
 
 
 def _path_of(program: str) -> str:

@@ -13,7 +13,9 @@ import signal
 import time
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
-from tessera.node import kernel, nvml, smi, system
+from tessera.node import amd, ascend, kernel, nvml, smi, system
+from tessera.node.amd import AmdSmiReader, RocmSmiReader
+from tessera.node.ascend import NpuSmiReader
 from tessera.node.gpus import Gpu, GpuProcess, Health, Reader, Reading
 from tessera.node.nvml import NvmlReader
 from tessera.node.smi import SmiReader
@@ -23,6 +25,9 @@ LOCK_SECONDS, LOAD_LOCK_SECONDS = 15.0, 5.0
 """Maximum waits for the lock in seconds; the control plane waits 20 s for the load."""
 LOCK_FILE, LAST_FILE, TOOL_FILE = "driver.lock", "gpus.json", "gpu-tool.json"
 DRIVER_VERSION = "/proc/driver/nvidia/version"
+FILES = {DRIVER_VERSION: "NVIDIA", amd.DRIVER: "AMD", ascend.DRIVER: "Ascend"}
+"""Files that exist while a driver is loaded."""
+_TOOLS = ("nvidia-smi", "amd-smi", "rocm-smi", "npu-smi")
 
 
 class DriverHungError(Exception):
@@ -55,13 +60,14 @@ def readers(descriptors: Sequence[int]) -> List[Reader]:
     """Return the readers of this node in the order of preference."""
     bindings = nvml.bindings()
     found: List[Reader] = [] if bindings is None else [NvmlReader(bindings)]
-    return [*found, SmiReader(descriptors)]
+    tools = (SmiReader, AmdSmiReader, RocmSmiReader, NpuSmiReader)
+    return [*found, *(reader(descriptors) for reader in tools)]
 
 
 def has_driver() -> bool:
     """Return whether a driver is installed."""
     path = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return os.path.exists(DRIVER_VERSION) or bool(system.which("nvidia-smi", path))
+    return any(map(os.path.exists, FILES)) or any(system.which(one, path) for one in _TOOLS)
 
 
 def read(
@@ -93,7 +99,21 @@ def read(
     def work(lock: int) -> Optional[Answer]:
         return _ask(readers([lock]), in_detail=in_detail)
 
-    return _parsed(_in_child(root, work, seconds, lock_seconds))
+    answer = _parsed(_in_child(root, work, seconds, lock_seconds))
+    return answer if answer is None or in_detail else _with_known_names(root, answer)
+
+
+def _with_known_names(root: str, answer: Answer) -> Answer:
+    """Return a short reading with the names that only a detailed one has."""
+    if all(gpu.uuid for gpu in answer.reading.gpus):
+        return answer
+    last = stored(root)
+    known = {gpu.pci_address: gpu.uuid for gpu in last.reading.gpus} if last else {}
+    gpus = [
+        gpu if gpu.uuid else gpu._replace(uuid=known.get(gpu.pci_address, ""))
+        for gpu in answer.reading.gpus
+    ]
+    return answer._replace(reading=answer.reading._replace(gpus=gpus))
 
 
 def tool_fault(root: str, command: Sequence[str], *, seconds: float = TOOL_SECONDS) -> str:

@@ -68,6 +68,9 @@ def _of_health(health: Health) -> Iterator[Tuple[str, str]]:
         yield hardware.NVLINK_ERRORS, _magnitude(health.nvlink_errors)
     if health.fabric and health.fabric != "completed":
         yield hardware.FABRIC, health.fabric
+    if health.alarm:
+        is_warning = health.alarm == "Warning"
+        yield (hardware.DEVICE_WARNING if is_warning else hardware.DEVICE_ALARM), health.alarm
 
 
 def _of_mode(gpu: Gpu) -> Iterator[Tuple[str, str]]:

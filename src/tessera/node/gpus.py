@@ -23,6 +23,8 @@ class Health(NamedTuple):
         throttle_reasons: bits of NVML's clock event reasons.
         nvlink_errors: replay, recovery and CRC errors of all NVLinks.
         fabric: state of the registration with the fabric manager, or empty without a fabric.
+        alarm: the state that the driver of an NPU reports if it is not well: ``Warning``,
+            ``Alarm`` or ``Critical``.
     """
 
     fault: str = ""
@@ -33,6 +35,7 @@ class Health(NamedTuple):
     throttle_reasons: Optional[int] = None
     nvlink_errors: Optional[int] = None
     fabric: str = ""
+    alarm: str = ""
 
 
 class Gpu(NamedTuple):
@@ -46,6 +49,7 @@ class Gpu(NamedTuple):
         power: watts.
         display: a screen shows its output.
         instance: GPU instance and compute instance (MIG), such as ``7/0``; empty for a whole GPU.
+        file_number: number of its device file, where the tool of the driver reports it.
     """
 
     position: int
@@ -61,6 +65,7 @@ class Gpu(NamedTuple):
     compute_mode: str = ""
     instance: str = ""
     display: bool = False
+    file_number: Optional[int] = None
     health: Health = Health()
 
 
@@ -97,7 +102,7 @@ class Reading(NamedTuple):
 
 
 class Reader:
-    """Port to a driver of GPUs: NVML, or ``nvidia-smi``."""
+    """Port to a driver of GPUs or NPUs: a library, or the tool of its vendor."""
 
     name = ""
 
@@ -113,7 +118,7 @@ class Reader:
         """Return the NVLink domain of each GPU, -1 for a GPU without a link; None if unknown.
 
         GPUs are in one domain if links or NVSwitches connect them. Its number is the place of its
-        first GPU.
+        first GPU. Links of other vendors (XGMI, HCCS) count likewise.
         """
         raise NotImplementedError
 

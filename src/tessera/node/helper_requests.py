@@ -28,7 +28,10 @@ BUNDLE = "/tessera/node.pyz"
 _RESOLVER = "/etc/resolv.conf"
 _MOST_LINKS = 40
 _RESERVED = ("/proc", "/dev", "/sys", "/run", "/var/run", "/etc", "/.old", "/tessera")
-_DEVICE = re.compile(r"/dev/nvidia(\d{1,4}|ctl|-uvm|-uvm-tools|-caps/nvidia-cap\d{1,6})")
+_DEVICE = re.compile(
+    r"/dev/(nvidia(\d{1,4}|ctl|-uvm|-uvm-tools|-caps/nvidia-cap\d{1,6})"
+    r"|kfd|dri/renderD\d{1,4}|davinci(\d{1,4}|_manager)|devmm_svm|hisi_hdc)"
+)
 
 
 class RequestError(Exception):

@@ -8,7 +8,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from tessera import protocol
 from tessera.isolation import SHARED_UID, USER
-from tessera.node import driver, networks, probe, system, visibility
+from tessera.node import accelerators, driver, networks, probe, system, visibility
 from tessera.node.directories import names_in
 from tessera.node.networks import NODE_NETWORK, Choice
 from tessera.node.runs import Run
@@ -48,6 +48,9 @@ def device_files(root: str, spec: RunSpec, machine: str = "") -> List[str]:
         gpus = [str(number) for number in spec.devices]
     if not gpus or os.path.lexists(os.path.join(root, protocol.DEVICES_FILE)):
         return []
+    others = accelerators.files_of(root, gpus, machine)
+    if others is not None:
+        return others
     own = _numbers_of(root, gpus, machine)
     wanted = [f"/dev/nvidia{number}" for number, _ in own]
     wanted += _OF_ALL_GPUS
@@ -220,4 +223,4 @@ def _environment(spec: RunSpec, granted: Dict[str, str]) -> Dict[str, str]:
             protocol.CONTAINER_CHECKPOINTS,
         )
     )
-    return environment
+    return {**environment, **accelerators.numbered_inside(environment)}

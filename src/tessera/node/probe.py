@@ -59,7 +59,7 @@ def inventory(root: str, *, driver_seconds: Optional[float] = None) -> Inventory
     if gpu_fault:
         chosen = None  # jobs with an image would run without their GPUs
     return Inventory(
-        devices=modes.with_modes(devices),
+        devices=modes.with_modes(devices) if _is_shareable(found) else devices,
         levels=found.levels,
         cpus=found.cpus or len(os.sched_getaffinity(0)),
         memory_bytes=found.memory_bytes or memory_total(),
@@ -87,6 +87,11 @@ def inventory(root: str, *, driver_seconds: Optional[float] = None) -> Inventory
     )
 
 
+def _is_shareable(found: Found) -> bool:
+    """Return whether jobs may share devices; nobody has tried it on those of other vendors."""
+    return hardware.vendor_of(found.reader) == hardware.NVIDIA
+
+
 def chosen_engine(warnings: List[str]) -> Optional[Engine]:
     """Choose the engine for containers, preferably rootless; warn of an open root socket."""
     engines = engine.find_engines(engine.sockets())
@@ -109,7 +114,8 @@ def access_of_containers(root: str, chosen: Optional[Engine], found: Found) -> T
         return driver.stored_tool_fault(root) if is_hung else driver.tool_fault(root, command)
 
     try:
-        return container_gpus.gpu_access(chosen, gpus, fault_of), ""
+        vendor = hardware.vendor_of(found.reader)
+        return container_gpus.gpu_access(chosen, gpus, fault_of, vendor=vendor), ""
     except NoGpuAccessError as error:
         return "", str(error)
 
@@ -221,8 +227,9 @@ def _gpus(root: str, seconds: Optional[float], warnings: List[str]) -> Found:
             message = "another read of the GPUs has not ended"
             raise ProtocolError("driver-busy", message, protocol.NODE) from None
     if answer is None:
-        if os.path.exists(driver.DRIVER_VERSION):
-            warnings.append("an NVIDIA driver is installed, but it does not respond")
+        for path in filter(os.path.exists, driver.FILES):
+            name = driver.FILES[path]
+            warnings.append(f"the driver of {name} is installed, but does not respond")
         return nothing
     answer = _with_known_links(answer, driver.stored(root))
     driver.store(root, answer)

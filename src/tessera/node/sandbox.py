@@ -14,10 +14,10 @@ import select
 import signal
 import stat
 import time
-from typing import NoReturn, Optional, Tuple
+from typing import List, NoReturn, Optional, Sequence, Tuple
 
 from tessera.node import kernel, ownership
-from tessera.node.sandbox_root import Plan, Stage, build
+from tessera.node.sandbox_root import Plan, Stage, build, groups_of
 
 GO_ON, GO_ON_HELD = b"\0", b"\1"
 """Orders of the runner; the second one means that control groups bound the job's processes."""
@@ -115,14 +115,22 @@ def _become(plan: Plan, own: Tuple[int, int]) -> None:
         kernel.map_identity(own[0], 0, own[1], 0)
         kernel.drop_capability_bounds()
     else:
-        change_user(plan.uid)
+        change_user(plan.uid, _groups_of_devices(plan))
     give_up_rights()
 
 
-def change_user(uid: int) -> None:
-    """Become another user permanently, with only the group of the same number."""
+def _groups_of_devices(plan: Plan) -> List[int]:
+    """Return the groups that open the device files of the job, if its account has them too."""
+    found = groups_of(plan.devices)
+    if plan.account is None:
+        return found
+    return [group for group in found if group in (plan.account.gid, *plan.account.groups)]
+
+
+def change_user(uid: int, groups: Sequence[int] = ()) -> None:
+    """Become another user permanently, with the group of the same number and those given."""
     kernel.drop_capability_bounds()
-    os.setgroups([])
+    os.setgroups(list(groups))
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
 

@@ -6,7 +6,7 @@ import errno
 import itertools
 import os
 import stat
-from typing import AbstractSet, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
+from typing import AbstractSet, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from tessera.node import kernel
 from tessera.node.accounts import Account, acting_as
@@ -15,6 +15,7 @@ SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc"
 """Directories of the node that every job sees, read-only, if they exist."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 ACCOUNT = "job"
+_OPEN_TO_ALL = stat.S_IROTH | stat.S_IWOTH
 _OLD = "/.old"
 _ROOT_OPTIONS = "mode=0755,size=16m,nr_inodes=16k"
 MOST_SECRETS, MOST_SECRET_BYTES = 1_000, 16 << 20
@@ -229,6 +230,12 @@ def _make_devices(plan: Plan) -> None:
     if os.path.isdir("/sys/fs/cgroup"):
         _cover("/sys/fs/cgroup")
         _seal("/sys/fs/cgroup")
+
+
+def groups_of(files: Sequence[str], machine: str = "") -> List[int]:
+    """Return the groups that a process needs to open device files which are not open to all."""
+    found = (os.stat(machine + path) for path in files if os.path.exists(machine + path))
+    return sorted({one.st_gid for one in found if one.st_mode & _OPEN_TO_ALL != _OPEN_TO_ALL})
 
 
 def _make_temporary(plan: Plan) -> None:

@@ -16,10 +16,10 @@ from typing import Iterable, List, NamedTuple, Sequence, Tuple
 
 from tessera import protocol
 from tessera.isolation import ContainerView, VisiblePath, is_within
-from tessera.node import confinement, storages, system
+from tessera.node import accelerators, confinement, storages, system
 from tessera.node.confinement import Declaration
 from tessera.node.runs import Run
-from tessera.node.sandbox_root import SYSTEM, Bind
+from tessera.node.sandbox_root import SYSTEM, Bind, groups_of
 from tessera.protocol import ProtocolError, RunSpec
 
 PATH_MISSING = "visible-path-missing"
@@ -90,6 +90,7 @@ def of_container(run: Run, spec: RunSpec) -> ContainerView:
     if spec.host_ipc:
         # It has access to the node's shared memory, which contains the secrets of other runs.
         covers.append(os.path.dirname(run.store.secrets_in_memory()))
+    devices = accelerators.files_of(run.store.root, spec.gpus) or []
     return ContainerView(
         binds=[
             *((bind.source, bind.target, bind.writable) for bind in view.binds),
@@ -97,6 +98,9 @@ def of_container(run: Run, spec: RunSpec) -> ContainerView:
         ],
         checkpoints=make_checkpoints(run, spec),
         processes=confinement.declaration(run.store.root).processes,
+        devices=devices,
+        groups=groups_of(devices),
+        libraries=accelerators.libraries(devices),
     )
 
 

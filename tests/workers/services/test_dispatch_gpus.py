@@ -11,7 +11,7 @@ from scheduling.clusters.models import Device, Node
 from scheduling.clusters.services.registry_logins import set_registry_login
 from scheduling.runs.models import Member
 from tenants.models import Tenant
-from tessera.inventory import BY_CDI_INDEX, BY_CDI_UUID, BY_DEVICE_REQUEST
+from tessera.inventory import BY_CDI_INDEX, BY_CDI_UUID, BY_DEVICE_REQUEST, BY_FILES
 from tests.factories.cluster import (
     NOW,
     make_cluster,
@@ -100,6 +100,20 @@ def test_a_specification_that_names_gpus_by_index_gets_indices(tmp_path: Path) -
 
     assert found.container is not None
     assert list(found.container.gpus) == [str(index + 10) for index in found.run.devices]
+
+
+@pytest.mark.parametrize("image", [{}, IMAGE])
+def test_npus_are_known_by_name_and_given_to_programs_by_index(
+    tmp_path: Path, image: dict[str, str]
+) -> None:
+    Node.objects.update(inventory={"reader": "npu-smi", "gpu_access": BY_FILES})
+    Device.objects.update(driver_index=F("index") + 10)
+
+    found = prepared(tmp_path, **image)
+
+    assert found.run.gpus == uuids(found)
+    numbers = range(2) if image else [index + 10 for index in found.run.devices]
+    assert found.run.env["ASCEND_RT_VISIBLE_DEVICES"] == ",".join(map(str, numbers))
 
 
 def test_a_container_on_cpu_slots_asks_for_no_gpus(tmp_path: Path) -> None:

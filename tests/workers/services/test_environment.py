@@ -9,7 +9,14 @@ import pytest
 from scheduling.compat.slurm.job import import_sbatch
 from scheduling.compat.slurm.script import FOUND
 from scheduling.core.jobspec import parse
-from tessera.inventory import BY_CDI_INDEX, BY_CDI_UUID, BY_DEVICE_REQUEST, GPU_ACCESSES
+from tessera.hardware import AMD, ASCEND
+from tessera.inventory import (
+    BY_CDI_INDEX,
+    BY_CDI_UUID,
+    BY_DEVICE_REQUEST,
+    BY_FILES,
+    GPU_ACCESSES,
+)
 from workers.services.environment import AttemptGang, GangMember, job_environment
 
 
@@ -116,6 +123,48 @@ def test_gpus_of_a_process_are_named_by_uuid_and_cpu_slots_are_none() -> None:
     assert on_slots["OMP_NUM_THREADS"] == "1"
     assert on_slots["TESSERA_JOB_DEVICES"] == "1,2"
     assert on_slots["TESSERA_JOB_DEVICE_COUNT"] == "2"
+
+
+def shown(**environment: object) -> dict[str, str]:
+    """The variables by which the libraries of a vendor find the devices of a member."""
+    whole = gang()
+    found = job_environment(whole, whole.members[1], **environment)  # type: ignore[arg-type]
+    return {name: value for name, value in found.items() if "VISIBLE_DEVICES" in name}
+
+
+def test_gpus_of_amd_are_named_for_rocr_and_counted_within_them_for_hip() -> None:
+    gpus = ["GPU-aa", "GPU-bb"]
+
+    assert shown(gpus=gpus, vendor=AMD) == {
+        "ROCR_VISIBLE_DEVICES": "GPU-aa,GPU-bb",
+        "HIP_VISIBLE_DEVICES": "0,1",
+    }
+    assert shown(gpus=gpus, vendor=AMD, gpu_access=BY_FILES) == {
+        "NVIDIA_VISIBLE_DEVICES": "void",
+        "AMD_VISIBLE_DEVICES": "none",
+        "HIP_VISIBLE_DEVICES": "0,1",
+    }
+    assert shown(vendor=AMD) == {
+        "CUDA_VISIBLE_DEVICES": "",
+        "ROCR_VISIBLE_DEVICES": "",
+        "HIP_VISIBLE_DEVICES": "",
+    }
+
+
+def test_npus_are_named_by_index_and_from_0_in_a_container() -> None:
+    plain, inside = (
+        shown(gpus=["4", "6"], vendor=ASCEND),
+        shown(gpus=["4", "6"], vendor=ASCEND, gpu_access=BY_FILES),
+    )
+
+    assert plain == {"CUDA_VISIBLE_DEVICES": "", "ASCEND_RT_VISIBLE_DEVICES": "4,6"}
+    assert inside == {
+        "NVIDIA_VISIBLE_DEVICES": "void",
+        "CUDA_VISIBLE_DEVICES": "",
+        "ASCEND_VISIBLE_DEVICES": "void",
+        "ASCEND_RT_VISIBLE_DEVICES": "0,1",
+    }
+    assert shown(vendor=ASCEND)["ASCEND_RT_VISIBLE_DEVICES"] == ""
 
 
 def test_ports_are_named_by_their_label() -> None:

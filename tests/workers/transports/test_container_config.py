@@ -8,7 +8,7 @@ import pytest
 
 from scheduling.core.jobspec import ContainerSettings, ContainerUser, Ipc
 from tessera import protocol
-from tessera.inventory import BY_CDI_INDEX, BY_CDI_UUID
+from tessera.inventory import BY_CDI_INDEX, BY_CDI_UUID, BY_FILES
 from tessera.isolation import OWN_NETWORK, ContainerView
 from tests.support.transport_runs import run_spec
 from workers.transports.base import Container
@@ -73,6 +73,27 @@ def test_devices_of_a_cdi_specification_are_requested_by_their_names(
 
     assert (request["Driver"], request["DeviceIDs"]) == ("cdi", [f"nvidia.com/gpu={gpu}"])
     assert not request["Count"]
+
+
+def test_gpus_of_other_vendors_are_their_files_with_the_groups_of_their_files() -> None:
+    view = replace(
+        VIEW,
+        devices=["/dev/kfd", "/dev/dri/renderD129"],
+        groups=[109],
+        libraries=["/usr/local/Ascend/driver"],
+    )
+    container = Container(image="a", gpus=("GPU-aa",), gpu_access=BY_FILES)
+
+    host = config_of(container, view=view)["HostConfig"]
+
+    assert [device["PathOnHost"] for device in host["Devices"]] == view.devices
+    assert {device["CgroupPermissions"] for device in host["Devices"]} == {"rw"}
+    assert host["GroupAdd"] == ["109"]
+    assert not host.get("DeviceRequests")
+    (library,) = [one for one in host["Mounts"] if one["Source"] == "/usr/local/Ascend/driver"]
+    assert (library["Target"], library["ReadOnly"]) == (library["Source"], True)
+    assert ContainerView.from_json(view.to_json()) == view
+    assert not config_of(container)["HostConfig"].get("GroupAdd")
 
 
 def test_shared_memory_is_half_of_the_memory_of_the_job() -> None:
