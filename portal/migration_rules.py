@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from django.db.migrations import Migration
-from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations import (
     AddConstraint,
     AddField,
@@ -29,6 +28,8 @@ from django.db.migrations.operations import (
 from django.db.migrations.operations.base import Operation
 from django.db.models import Field, ManyToManyField
 from django.db.models.fields import NOT_PROVIDED
+
+from tenants.migration_history import disk_migrations
 
 RELEASED: Final[Mapping[str, str]] = {
     "tenants": "0004_installation_keys",
@@ -65,7 +66,7 @@ class RuleViolation:
 
 def migrations_since_release(app_label: str) -> list[Migration]:
     """Return the migrations of an app after the previous release, in their order."""
-    found = MigrationLoader(connection=None, ignore_no_migrations=True).disk_migrations
+    found = disk_migrations()
     names = sorted(name for label, name in found if label == app_label)
     newer = names[names.index(RELEASED[app_label]) + 1 :]
     return [found[app_label, name] for name in newer]

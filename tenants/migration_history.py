@@ -1,11 +1,13 @@
 """Compatibility of this version with a database, by its migrations and its release."""
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from functools import cache
 from typing import Final
 
 from django.db import IntegrityError, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.migrations import Migration as DiskMigration
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
@@ -21,24 +23,28 @@ MOST_NAMES: Final = 3
 
 
 @cache
-def _on_disk() -> dict[Migration, frozenset[Migration]]:
-    """Return the migrations of this version, each with those that it replaces."""
-    found = MigrationLoader(None, ignore_no_migrations=True).disk_migrations
-    return {pair: frozenset(migration.replaces) for pair, migration in found.items()}
+def disk_migrations() -> Mapping[Migration, DiskMigration]:
+    """Return the migrations of this version; read once, since it imports all of them."""
+    found: dict[Migration, DiskMigration] = MigrationLoader(
+        None, ignore_no_migrations=True
+    ).disk_migrations
+    return found
 
 
 @cache
 def known_migrations() -> frozenset[Migration]:
     """Return app label and name of each migration of this version, squashed ones included."""
-    return frozenset().union(_on_disk(), *_on_disk().values())
+    on_disk = disk_migrations()
+    squashed = (pair for migration in on_disk.values() for pair in migration.replaces)
+    return frozenset((*on_disk, *squashed))
 
 
-def missing_migrations(recorded: Set[Migration]) -> list[Migration]:
+def missing_migrations(recorded: AbstractSet[Migration]) -> list[Migration]:
     """Return the migrations of this version that a database has not run, in order."""
     return sorted(
         pair
-        for pair, replaced in _on_disk().items()
-        if pair not in recorded and not (replaced and replaced <= recorded)
+        for pair, migration in disk_migrations().items()
+        if pair not in recorded and not (migration.replaces and recorded >= {*migration.replaces})
     )
 
 
@@ -48,7 +54,7 @@ def recorded_migrations(connection: BaseDatabaseWrapper) -> set[Migration]:
 
 
 def recorded_release(
-    connection: BaseDatabaseWrapper, recorded: Set[Migration]
+    connection: BaseDatabaseWrapper, recorded: AbstractSet[Migration]
 ) -> SchemaRelease | None:
     """Return the newest release that migrated a database; None if it is not recorded."""
     if RELEASE_TABLE not in recorded:
@@ -57,7 +63,7 @@ def recorded_release(
 
 
 def database_refusal(
-    connection: BaseDatabaseWrapper, recorded: Set[Migration], *, release: int
+    connection: BaseDatabaseWrapper, recorded: AbstractSet[Migration], *, release: int
 ) -> str:
     """Return why a release cannot use a database, with the remedy; empty if it can."""
     subject = "the database"
