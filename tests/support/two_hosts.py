@@ -42,6 +42,7 @@ class Host:
         links: ``database`` and ``broker``.
         group: the Unix group of its processes, which identifies its packets.
         extra: further environment variables of its processes.
+        tree: the source tree of its version.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Host:
     group: int
     extra: dict[str, str] = field(default_factory=dict)
     process: "subprocess.Popen[bytes] | None" = None
+    tree: Path = PROJECT_ROOT
 
     @property
     def url(self) -> str:
@@ -70,8 +72,8 @@ class Host:
         ]
         with self.data.with_name(f"{self.name}.out").open("a") as out:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=PROJECT_ROOT,
-                env=self.environment | self.extra,
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self.tree,
+                env=self.environment | self.extra | imports_of(self.tree),
             )  # fmt: skip
 
     def kill(self) -> None:
@@ -136,7 +138,12 @@ class TwoHosts(WholePortal):
     server: Postgres = field(kw_only=True)
     broker: int = 0
     database: str = "tessera_faults"
+    tree: Path = PROJECT_ROOT
     logins: dict[str, str] = field(default_factory=dict)
+
+    def manage(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run a management command of the version in ``tree``."""
+        return manage_from(self.tree, self.variables(), *arguments)
 
     def client(self, user: str) -> Client:
         """Return a client of a demo user, at a running host."""
@@ -223,18 +230,23 @@ class TwoHosts(WholePortal):
 
 @contextmanager
 def two_hosts(
-    folder: Path, *, extra: Mapping[str, dict[str, str]] = MappingProxyType({})
+    folder: Path,
+    *,
+    extra: Mapping[str, dict[str, str]] = MappingProxyType({}),
+    tree: Path = PROJECT_ROOT,
 ) -> Iterator[TwoHosts]:
     """Run both hosts inside the block; remove them and their jobs afterwards.
 
     Args:
+        folder: parent of the data directories.
+        tree: the source tree of the version that both hosts run.
         extra: further environment variables of the processes of ``host-a`` and ``host-b``.
     """
     data = folder / "host-a"
     with ExitStack() as stack:
         server = Postgres()
         stack.callback(server.stop)
-        portal = TwoHosts(data, free_port(), server=server)
+        portal = TwoHosts(data, free_port(), server=server, tree=tree)
         portal.broker = stack.enter_context(broker())
         with portal.ask("postgres") as connection:
             connection.execute(f"CREATE DATABASE {portal.database}")
@@ -257,6 +269,22 @@ def two_hosts(
                     os.kill(pid, signal.SIGKILL)
 
 
+def imports_of(tree: Path) -> dict[str, str]:
+    """Return the variables with which Python imports the modules of a source tree."""
+    return {"PYTHONPATH": f"{tree}{os.pathsep}{tree / 'src'}"}
+
+
+def manage_from(
+    tree: Path, variables: Mapping[str, str], *arguments: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run a management command of a source tree."""
+    return subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        capture_output=True, text=True, check=False, cwd=tree, timeout=300,
+        env={**variables, **imports_of(tree)},
+    )  # fmt: skip
+
+
 def can_make_hosts() -> str:
     """Return the reason why hosts cannot run here; empty if they can."""
     if os.getuid() != 0:
@@ -272,7 +300,7 @@ def _make_hosts(portal: TwoHosts, folder: Path, extra: Mapping[str, dict[str, st
         data = folder / name
         if data != portal.data:
             data.mkdir(mode=0o700, exist_ok=True)
-            for key in ("secret_key", "ssh"):
+            for key in ("seal_secret", "secret_key", "ssh"):
                 subprocess.run(["cp", "-a", str(portal.data / key), str(data)], check=True)
             (portal.data / "logs").mkdir(exist_ok=True)
             (data / "logs").symlink_to(portal.data / "logs")
@@ -286,7 +314,7 @@ def _make_hosts(portal: TwoHosts, folder: Path, extra: Mapping[str, dict[str, st
         del environment["TESSERA_DATA_DIR"]
         group = FIRST_GROUP + len(portal.hosts)
         host = Host(name, data, free_port(), links, environment, group)
-        host.extra = extra.get(name, {})
+        host.extra, host.tree = extra.get(name, {}), portal.tree
         portal.hosts.append(host)
 
 
