@@ -7,14 +7,16 @@ from scheduling.jobs.models import Job, JobEvent
 from scheduling.parallelism.models import AttemptPlan
 from scheduling.parallelism.replanning import replace_barred_plans
 from scheduling.runs.models import Attempt, AttemptProgress, Preemption
+from tessera import protocol
 from tests.factories.attempts import end_member, members_of, run_members
 from tests.factories.cluster import (
     NOW,
     make_cluster,
+    make_job,
     make_priority_classes,
     make_virtual_cluster,
 )
-from tests.factories.hybrid import STAGES, hybrid_job, profiled
+from tests.factories.hybrid import BATCH, STAGES, hybrid_job, profiled
 from tests.factories.scheduling import run_round
 
 pytestmark = pytest.mark.django_db
@@ -27,9 +29,13 @@ def _cluster():
     make_virtual_cluster(cells=2)
 
 
-def running(*, step: float, **parallel) -> Job:
-    job = hybrid_job(stages=STAGES, **parallel)
+def running(*, step: float) -> Job:
+    job = hybrid_job()
     profiled(job, {1: 0.5, 2: 0.25})
+    return run_with_steps(job, step)
+
+
+def run_with_steps(job: Job, step: float) -> Job:
     run_round()
     run_members(job)
     attempt = Attempt.objects.get(job=job)
@@ -52,8 +58,12 @@ def test_a_running_job_with_a_slow_plan_restarts_under_the_next_one():
         "The job saves a checkpoint and restarts under 4 data."
     )
     for member in members_of(job):
-        end_member(member, 0, at=NOW)
+        end_member(member, None, protocol.CAUSE_STOPPED, signal=15)
+    job.refresh_from_db()
+    assert job.state == JobState.QUEUED
     run_round()
+    job.refresh_from_db()
+    assert job.reason_code == ""
     plan = AttemptPlan.objects.unscoped().get(attempt__job=job, attempt__ended_at=None)
     assert [stage["data"] for stage in plan.plan["stages"]] == [4]
     assert JobEvent.objects.filter(job=job, kind="replanned").exists()
@@ -68,6 +78,9 @@ def test_a_running_job_with_a_good_plan_stays():
 
 
 def test_the_fixed_plan_of_an_owner_is_never_replaced():
-    running(step=9.0, plan="fixed")
+    parallel = {**BATCH, "stages": STAGES, "plan": "fixed"}
+    job = make_job(parallel=parallel, worker={"devices": 4})
+    profiled(job, {1: 0.5, 2: 0.25})
+    run_with_steps(job, 9.0)
 
     assert replace_barred_plans(now=NOW) == 0
