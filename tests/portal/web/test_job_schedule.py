@@ -142,7 +142,7 @@ def test_the_page_shows_the_schedule_with_a_table(client: Client):
     page = client.get(f"/jobs/{job.pk}/parallelism/").content.decode()
 
     assert "Schedule of a step" in page
-    assert "4\N{NO-BREAK SPACE}micro-batches pass through 2\N{NO-BREAK SPACE}stages" in page
+    assert "4 micro-batches pass through 2 stages (1f1b); stages wait" in page
     assert page.count('class="back"') == page.count('class="ahead"') == 8
     assert "F1 F2 B1 F3 B2 F4 B3 B4" in page
     assert "Times from the profile" in page
