@@ -180,5 +180,13 @@ def test_grids_of_a_document_are_those_of_its_plan(
     assert "3 more" in ran.out
     assert "Profile jobs would measure the model on V100." in ran.out
     assert json.loads(tessera("grids", str(file), "--json").out) == grids
-    portal.answer("POST", "jobs/plan/", {**body, "grids": None})
+
+
+def test_a_document_without_parallel_has_no_grids(
+    tessera: CommandLine, portal: Portal, tmp_path: Path
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("virtual_cluster: vision-a\nroles: {worker: {command: 'true'}}\n")
+    portal.answer("POST", "jobs/plan/", {"fits": "now", "warnings": [], "grids": None})
+
     assert "no field `parallel`" in tessera("grids", str(file)).out

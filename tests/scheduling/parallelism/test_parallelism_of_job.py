@@ -259,7 +259,7 @@ def test_the_plan_of_a_document_has_its_grids(client: Browser):
     assert (grid["samples_per_second"], grid["is_measured"]) == (128.0, False)
     assert found.json()["grids"]["sizes"] == [1, 2, 4, 8]
     assert without.json()["grids"] is None
-    assert wrong.status_code == 422
+    assert wrong.status_code == 400
     assert Job.objects.unscoped().count() == 1
 
 
