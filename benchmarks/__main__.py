@@ -25,6 +25,7 @@ MODULES = (
     "isolation",
     "hybrid",
     "guests",
+    "sessions",
 )
 
 

@@ -1,10 +1,11 @@
 """Rounds at scale: a cluster of simulated nodes in a separate database.
 
-Run by hand: ``python -m benchmarks.rounds``; prints JSON entries, one a line. No processes run on
-nodes: the benchmark reports the progress of jobs (prepared, running, ended) through the services,
-like a node.
+Run by hand: ``python -m benchmarks.rounds``, or ``--nodes 2000 --live 10000 --rounds 10`` for
+another size; prints JSON entries, one a line. No processes run on nodes: the benchmark reports the
+progress of jobs (prepared, running, ended) through the services, like a node.
 """
 
+import argparse
 import json
 import os
 import random
@@ -12,7 +13,7 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -46,12 +47,14 @@ SMALL = Size(name="1k_queued_200_nodes", nodes=200, running=400, queued=1_000)
 LARGE = Size(name="10k_live_2k_devices", nodes=250, running=1_000, queued=9_000)
 
 
-def measure() -> Iterator[dict[str, Any]]:
+def measure(
+    sizes: Sequence[Size] = (SMALL, LARGE), rounds: int = ROUNDS
+) -> Iterator[dict[str, Any]]:
     """Yield all entries, as in ``results/latest.json``, as soon as they are known."""
-    for size in (SMALL, LARGE):
+    for size in sizes:
         with installation():
             _fill(size)
-            yield from _measure_rounds(size)
+            yield from _measure_rounds(size, rounds)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     yield entry("rounds_peak_memory", memory, "MiB", "lower", "this benchmark")
 
@@ -134,12 +137,12 @@ def _job_row(owned: tuple[Any, int], at: Any, rng: random.Random) -> Any:
     )
 
 
-def _measure_rounds(size: Size) -> list[dict[str, Any]]:
+def _measure_rounds(size: Size, rounds: int) -> list[dict[str, Any]]:
     from tests.factories.cluster import NOW
 
     now = NOW + timedelta(days=1)
     seconds, parts = [], []
-    for number in range(ROUNDS + 1):
+    for number in range(rounds + 1):
         at = now + timedelta(minutes=number)
         if number:
             end_some_jobs(at)
@@ -152,7 +155,7 @@ def _measure_rounds(size: Size) -> list[dict[str, Any]]:
         entry(f"first_round_{size.name}", seconds[0] * 1e3, "ms", "lower", context),
         entry(
             f"round_p95_{size.name}", p95(seconds[1:]) * 1e3, "ms", "lower",
-            f"{context}; {ENDED_PER_ROUND} jobs end before each of {ROUNDS} rounds",
+            f"{context}; {ENDED_PER_ROUND} jobs end before each of {rounds} rounds",
         ),
     ]  # fmt: skip
     for part in ("read", "decide", "commit"):
@@ -193,6 +196,15 @@ def end_some_jobs(at: Any, count: int = ENDED_PER_ROUND) -> None:
 
 def main() -> None:
     """Print the entries as they come."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--nodes", type=int, default=0)
+    parser.add_argument("--live", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    options = parser.parse_args()
+    sizes = [SMALL, LARGE]
+    if options.nodes:
+        name = f"{options.live}_live_{options.nodes}_nodes"
+        sizes = [Size(name=name, nodes=options.nodes, running=0, queued=options.live)]
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TESSERA_DATA_DIR"] = folder
         os.environ["TESSERA_REDIS_URL"] = "memory://"
@@ -204,7 +216,7 @@ def main() -> None:
         from portal.memory import settle
 
         settle()
-        for entry in measure():
+        for entry in measure(sizes, options.rounds):
             print(json.dumps(entry), flush=True)
 
 

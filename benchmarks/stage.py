@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,11 +26,11 @@ class Stage:
 
     def memory_mib(self, name: str) -> float:
         """Proportional memory of a process and its children."""
-        return sum(_proportional(pid) for pid in _with_children(self.pids[name])) / (1 << 20)
+        return sum(memory_bytes(pid) for pid in _with_children(self.pids[name])) / (1 << 20)
 
     def cpu_seconds(self, name: str) -> float:
         """Processor time of a process and its children so far, including ended ones."""
-        return sum(_processor(pid) for pid in _with_children(self.pids[name]))
+        return sum(processor_seconds(pid) for pid in _with_children(self.pids[name]))
 
 
 @contextlib.contextmanager
@@ -57,8 +57,13 @@ def stage(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def prepare(folder: Path) -> dict[str, str]:
-    """Set this process up for an installation in ``folder``; returns its environment."""
+def prepare(folder: Path, **variables: str) -> dict[str, str]:
+    """Set this process up for an installation in ``folder``; returns its environment.
+
+    Args:
+        folder: the data directory.
+        variables: further environment variables.
+    """
     socket = folder / "redis.sock"
     for name in [name for name in os.environ if name.startswith("TESSERA_")]:
         del os.environ[name]
@@ -68,6 +73,7 @@ def prepare(folder: Path) -> dict[str, str]:
         "TESSERA_SECRET_KEY": "bench" * 10,
         "DJANGO_SETTINGS_MODULE": "portal.settings",
         "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
+        **variables,
     }
     import django
 
@@ -102,11 +108,11 @@ def _start_all(
     python, data = sys.executable, DataDir(root=folder)
     socket = folder / "redis.sock"
     pids = {"redis": start("redis", *redis_command(find_redis(), folder, socket))}
-    _wait(socket.exists, "Redis")
+    wait(socket.exists, "Redis")
     demo = (python, "-m", "demo.nodes", str(folder / "demo"))
     key = ("--authorized-key", str(data.client_public_key))
     pids["demo-nodes"] = start("demo", *demo, *key, "--isolation", isolation)
-    _wait((folder / "demo" / "nodes.json").exists, "the nodes")
+    wait((folder / "demo" / "nodes.json").exists, "the nodes")
     celery = (python, "-m", "celery", "-A", "portal.celery", "worker", "--without-gossip")
     worker = (*celery, "--without-mingle", "--loglevel", "INFO", "--queues")
     pids["rounds"] = start("rounds", *worker, "rounds", "--hostname", "rounds@b", "-c", "1")
@@ -141,16 +147,15 @@ def _make_rows(folder: Path, virtual_cluster: str) -> None:
         make_devices(node)
     make_priority_classes()
     make_virtual_cluster(virtual_cluster, cells=len(listing))
-    _wait(
-        lambda: Node.objects.filter(state="ready").count() == len(listing), "nodes to be carried"
-    )
+    wait(lambda: Node.objects.filter(state="ready").count() == len(listing), "nodes to be carried")
 
 
-def _wait(condition: "object", what: str) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not condition():  # type: ignore[operator]
+def wait(condition: Callable[[], bool], what: str, seconds: float = START_SECONDS) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {START_SECONDS:g} s for {what}")
+            raise TimeoutError(f"waited {seconds:g} s for {what}")
         time.sleep(0.02)
 
 
@@ -176,7 +181,7 @@ def _with_children(pid: int) -> list[int]:
     return found
 
 
-def _proportional(pid: int) -> int:
+def memory_bytes(pid: int) -> int:
     """Return the memory of a process in bytes; pages that processes share count once in total."""
     try:
         rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
@@ -185,7 +190,7 @@ def _proportional(pid: int) -> int:
     return sum(int(row.split()[1]) << 10 for row in rows if row.startswith("Pss:"))
 
 
-def _processor(pid: int) -> float:
+def processor_seconds(pid: int) -> float:
     """Return the processor seconds of a process and its reaped children."""
     try:
         line = Path(f"/proc/{pid}/stat").read_text()

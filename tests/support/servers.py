@@ -88,6 +88,11 @@ class Postgres:
         self._run("initdb", *made)
         self._start()
 
+    @property
+    def pid(self) -> int:
+        """Return the process ID of the server."""
+        return int((self._folder / "data/postmaster.pid").read_text().split()[0])
+
     def restart(self) -> None:
         """Crash the server and restart it at once."""
         self._control("-m", "immediate", "stop")
