@@ -28,6 +28,7 @@ class Sentinels:
 
     servers: "dict[int, subprocess.Popen[bytes]]"
     ports: list[int]
+    folder: Path
 
     @property
     def url(self) -> str:
@@ -47,6 +48,18 @@ class Sentinels:
         self.servers[port].wait()
         return port
 
+    def restart(self, port: int) -> None:
+        """Start a killed server again; the Sentinels make it a replica."""
+        self.servers[port] = _launch(self.folder, port)
+
+    def has_replica(self) -> bool:
+        """Return whether the replica follows the master that the Sentinels know."""
+        with suppress(redis.RedisError):
+            master = self.master()
+            (other,) = [port for port in self.servers if port != master]
+            return _is_linked(other)
+        return False
+
 
 @contextmanager
 def sentinels(folder: Path) -> Iterator[Sentinels]:
@@ -65,16 +78,17 @@ def sentinels(folder: Path) -> Iterator[Sentinels]:
         "sentinel failover-timeout mymaster 5000\n"
     )
     processes: dict[int, subprocess.Popen[bytes]] = {}
+    running = Sentinels({}, ports, folder)
     try:
         for port, text in configurations.items():
-            processes[port] = _start(folder, port, text)
+            running.servers[port] = _start(folder, port, text)
         wait_until(lambda: _is_linked(second), 30, "the replica")
         for port in ports:
             processes[port] = _start(folder, port, f"port {port}\n{watch}", "--sentinel")
         wait_until(lambda: all(_knows_all(port) for port in ports), 30, "the Sentinels")
-        yield Sentinels({port: processes[port] for port in (first, second)}, ports)
+        yield running
     finally:
-        for process in processes.values():
+        for process in (*processes.values(), *running.servers.values()):
             stop(process)
 
 
@@ -82,8 +96,12 @@ def _start(folder: Path, port: int, text: str, *options: str) -> "subprocess.Pop
     place = folder / str(port)
     place.mkdir()
     (place / "redis.conf").write_text(f"{text}dir {place}\n")
+    return _launch(folder, port, *options)
+
+
+def _launch(folder: Path, port: int, *options: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
-        ["redis-server", str(place / "redis.conf"), *options],
+        ["redis-server", str(folder / str(port) / "redis.conf"), *options],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
 

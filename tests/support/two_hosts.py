@@ -18,7 +18,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import psycopg
 import redis
@@ -32,6 +32,30 @@ from tests.support.whole_portal import ADMIN_PASSWORD, START_SECONDS, WholePorta
 
 FIRST_GROUP: Final = 64_101
 """Unix group of the processes of the first host."""
+
+
+class Breakable(Protocol):
+    """The way of a host to a part that hosts share."""
+
+    def cut(self) -> None:
+        """Break it."""
+
+    def mend(self) -> None:
+        """Repair it."""
+
+    def close(self) -> None:
+        """End it with the host."""
+
+
+class Database(Protocol):
+    """The PostgreSQL server that accepts writes."""
+
+    @property
+    def port(self) -> int:
+        """Return its port on loopback."""
+
+    def restart(self) -> None:
+        """Crash it and restart it at once."""
 
 
 @dataclass
@@ -48,7 +72,7 @@ class Host:
     name: str
     data: Path
     port: int
-    links: dict[str, Link]
+    links: Mapping[str, Breakable]
     environment: dict[str, str]
     group: int
     extra: dict[str, str] = field(default_factory=dict)
@@ -135,7 +159,7 @@ class TwoHosts(WholePortal):
     """An installation on two hosts; requests go to any host that responds."""
 
     hosts: list[Host] = field(default_factory=list)
-    server: Postgres = field(kw_only=True)
+    server: Database = field(kw_only=True)
     broker: int = 0
     database: str = "tessera_faults"
     tree: Path = PROJECT_ROOT
@@ -250,23 +274,30 @@ def two_hosts(
         portal.broker = stack.enter_context(broker())
         with portal.ask("postgres") as connection:
             connection.execute(f"CREATE DATABASE {portal.database}")
-        _furnish(portal, stack)
+        furnish(portal, stack)
         _make_hosts(portal, folder, extra)
-        try:
-            for host in portal.hosts:
-                host.begin()
-            wait_until(portal.is_ready, START_SECONDS, "both hosts")
+        with running_hosts(portal):
             yield portal
-        finally:
-            for host in portal.hosts:
-                if host.process is not None:
-                    host.send_to_all(signal.SIGCONT)
-                    host.end()
-                for link in host.links.values():
-                    link.close()
-            for pid in portal.processes_of_runs():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def running_hosts(portal: TwoHosts) -> Iterator[None]:
+    """Start all hosts; at the end, remove them and their jobs."""
+    try:
+        for host in portal.hosts:
+            host.begin()
+        wait_until(portal.is_ready, START_SECONDS, "both hosts")
+        yield
+    finally:
+        for host in portal.hosts:
+            if host.process is not None:
+                host.send_to_all(signal.SIGCONT)
+                host.end()
+            for link in host.links.values():
+                link.close()
+        for pid in portal.processes_of_runs():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def imports_of(tree: Path) -> dict[str, str]:
@@ -318,7 +349,7 @@ def _make_hosts(portal: TwoHosts, folder: Path, extra: Mapping[str, dict[str, st
         portal.hosts.append(host)
 
 
-def _furnish(portal: TwoHosts, stack: ExitStack) -> None:
+def furnish(portal: TwoHosts, stack: ExitStack) -> None:
     """Create tables, keys, users and nodes; the nodes do not belong to a host."""
     made = portal.manage("set_up")
     assert made.returncode == 0, made.stderr
