@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.entries import entry
-from benchmarks.stage import ROOT, prepare, processor_seconds, memory_bytes, wait
+from benchmarks.stage import ROOT, memory_bytes, prepare, processor_seconds, wait
 
 HOSTS = ("bench-a", "bench-b")
 DATABASE = "tessera_sessions"

@@ -64,6 +64,21 @@ class MemberStep(models.TextChoices):
     RELEASED = "released", "released"
 
 
+class CanaryState(models.TextChoices):
+    """Progress of a device's return from quarantine."""
+
+    DUE = "due", "waits for a canary job"
+    FAILED = "failed", "its canary job failed"
+
+
+class CanaryResult(models.TextChoices):
+    """Result of a canary job."""
+
+    PASSED = "passed", "passed"
+    FAILED = "failed", "failed"
+    UNTESTED = "untested", "could not run"
+
+
 class StopCause(StrEnum):
     """Cause for stopping the members of an attempt; nodes pass it on to the job."""
 

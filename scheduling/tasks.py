@@ -13,7 +13,7 @@ from scheduling.common.on_commit import request_round_on_commit
 from scheduling.core.values import RoundResult
 from scheduling.parallelism import replanning
 from scheduling.parallelism import services as parallelism
-from scheduling.rounds.services import evidence, rounds
+from scheduling.rounds.services import canaries, evidence, rounds
 from scheduling.rounds.snapshot import Reading, RoundConfig
 from scheduling.runs.services import suspect_devices, tuning
 from scheduling.storage.opening import open_storage
@@ -153,6 +153,14 @@ def forecast_fragmentation() -> None:
 def mark_suspect_devices() -> None:
     """Mark the devices on which unusually many jobs of several tenants failed."""
     suspect_devices.mark_suspect_devices(now=database_now())
+
+
+@shared_task(name="scheduling.tasks.run_canaries")
+def run_canaries() -> None:
+    """Record the results of canary jobs, and start those that devices wait for."""
+    now = database_now()
+    canaries.finish_ended(now=now)
+    canaries.start_due(config=_round_config(), now=now)
 
 
 def _feed_sweeps() -> None:

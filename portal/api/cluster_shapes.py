@@ -190,6 +190,24 @@ class DeviceMarkOut(TypedDict):
     until: datetime | None
 
 
+class CanaryOut(TypedDict):
+    """The newest canary job of a device.
+
+    `result` is `passed`, `failed` or `untested`, and empty while the job runs. `figures` has the
+    tested `bytes`, the `patterns`, the `seconds` and the result of DCGM. `requested_by` is empty
+    if the portal started the job.
+    """
+
+    device: int
+    job: int | None
+    requested_by: str
+    requested_at: datetime
+    ended_at: datetime | None
+    result: str
+    cause: str
+    figures: Annotated[Any, From("figures", dict)]
+
+
 class ConditionOut(TypedDict):
     """A condition of a GPU, or of the node if `device` is null."""
 
@@ -213,6 +231,7 @@ class NodePageOut(TypedDict):
     cuda: str
     gpus: list[GpuOut]
     quarantined: Annotated[list[DeviceMarkOut], From("marks")]
+    canaries: list[CanaryOut]
     conditions: list[ConditionOut]
     inventory: Annotated[Any, From("inventory", dict)]
     warnings: list[str]

@@ -19,6 +19,7 @@ from portal.api.cluster_shapes import (
     node_out,
     reconfiguration_out,
 )
+from portal.api.documents import round_config
 from portal.api.node_sharing import NODE_SHARING, NodeSharingActions
 from portal.api.schema import DRY_RUN, IF_MATCH, PAGE, Op
 from portal.api.views import expected_version, versioned
@@ -29,6 +30,7 @@ from scheduling.clusters.services.node_tenancies import reset_isolation
 from scheduling.clusters.services.node_values import node_faults, read_jump_host
 from scheduling.clusters.services.reconfiguration import reconfigure
 from scheduling.enums import NodeState
+from scheduling.rounds.services.canaries import check_device
 from scheduling.runs.queries.device_failures import failures_of_node
 from tenants.clock import database_now
 from tenants.errors import ConflictError, InvalidError, StaleEditError
@@ -120,6 +122,13 @@ class ReleaseIn:
     device: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckIn:
+    """The number of a device that is not in service."""
+
+    device: int
+
+
 class HostKeyUnknownError(ConflictError):
     """The host key is not confirmed yet; nothing was stored."""
 
@@ -159,6 +168,7 @@ class NodeViewSet(NodeSharingActions):
         "reset_isolation": Op(takes=(IF_MATCH,), body=HoldIn, answer=NodeDetailOut),
         "quarantine_device": Op(body=QuarantineIn, answer=NodeDetailOut),
         "release_device": Op(body=ReleaseIn, answer=NodeDetailOut),
+        "check_device": Op(body=CheckIn, answer=NodeDetailOut),
         **NODE_SHARING,
     }
 
@@ -290,6 +300,22 @@ class NodeViewSet(NodeSharingActions):
             node_id=pk,
             index=read_body(ReleaseIn, request.data).device,
             healthy=True,
+            now=database_now(),
+        )
+        return self._node(pk)
+
+    @action(detail=True, methods=["post"], url_path="check-device")
+    def check_device(self, request: Request, pk: int) -> Response:
+        """Start a canary job on a device that is not in service; if it passes, the device returns.
+
+        Returns 409 if the device is in service or in use, or cannot be tested. `canaries` of the
+        node has the result.
+        """
+        check_device(
+            viewer=self.viewer,
+            node_id=pk,
+            index=read_body(CheckIn, request.data).device,
+            config=round_config(),
             now=database_now(),
         )
         return self._node(pk)

@@ -1,8 +1,8 @@
 """Rules that admins set for all jobs: priority classes, isolation, import rules and log rules."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, TypedDict
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, ClassVar, TypedDict
 
 from django.db import transaction
 from rest_framework.request import Request
@@ -22,10 +22,12 @@ from scheduling.clusters.queries.import_rules import (
 from scheduling.clusters.services import priority_classes
 from scheduling.clusters.services.cluster_rules import (
     cluster_rules,
+    set_canary,
     set_condition_actions,
     set_least_isolation,
 )
 from scheduling.clusters.services.import_rules import create_import_rule, delete_import_rule
+from scheduling.core.canaries import settings_of
 from scheduling.runs.services.guests import set_sharing
 from scheduling.watching.models import LogRule
 from scheduling.watching.queries import log_rule_for, log_rules_for
@@ -134,12 +136,28 @@ class ClusterRulesPatch:
 
     `least_isolation` is `none`, `namespace`, `user` or `container`. `condition_actions` has the
     action (`note`, `quarantine` or `cordon`) for each condition of GPUs that differs from the
-    default. `sharing` allows device sharing; `false` orders all guests to leave.
+    default. `canary` sets `enabled`, `image`, `command` and `seconds` of the jobs that test GPUs
+    after a condition's quarantine; settings that are not given get their default. `sharing` allows
+    device sharing; `false` orders all guests to leave.
     """
 
     least_isolation: str = ""
     condition_actions: Mapping[str, str] = field(default_factory=dict)
+    canary: Mapping[str, Any] = field(default_factory=dict)
     sharing: bool = False
+
+
+class CanarySettingsOut(TypedDict):
+    """Settings of the jobs that test GPUs after a condition's quarantine.
+
+    With `image`, the job runs in a container. `command` runs after the test of memory and
+    counters, which takes up to `seconds`.
+    """
+
+    enabled: bool
+    image: str
+    command: str
+    seconds: int
 
 
 class ClusterRulesOut(TypedDict):
@@ -151,6 +169,7 @@ class ClusterRulesOut(TypedDict):
     least_isolation: str
     sharing: bool
     condition_actions: dict[str, str]
+    canary: CanarySettingsOut
     version: int
 
 
@@ -181,6 +200,13 @@ class ClusterRulesViewSet(ApiViewSet):
                     expected_version=expected,
                 )
                 expected = None
+            if "canary" in changes:
+                rules = set_canary(
+                    viewer=self.viewer,
+                    settings=changes["canary"],
+                    expected_version=expected,
+                )
+                expected = None
             if "least_isolation" in changes:
                 rules = set_least_isolation(
                     viewer=self.viewer,
@@ -204,6 +230,7 @@ def _answer(rules: ClusterRules) -> Response:
         least_isolation=rules.least_isolation,
         sharing=rules.sharing,
         condition_actions=condition_actions(),
+        canary=CanarySettingsOut(**asdict(settings_of(rules.canary))),
         version=rules.version,
     )
     return versioned(body, rules.version)

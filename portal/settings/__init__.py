@@ -209,6 +209,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": timedelta(minutes=5),
         "options": {"expires": 300},
     },
+    "canaries": {
+        "task": "scheduling.tasks.run_canaries",
+        "schedule": timedelta(minutes=1),
+        "options": {"expires": 60},
+    },
     "quotas": {
         "task": "workers.tasks.look_at_quotas",
         "schedule": timedelta(minutes=1),

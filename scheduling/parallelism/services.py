@@ -11,6 +11,7 @@ from django.db.models import Min, Q
 
 from scheduling.clusters.models import Device
 from scheduling.common.on_commit import request_round_on_commit
+from scheduling.core.canaries import CANARY_EVENT
 from scheduling.core.jobspec import ElasticMode, JobSpec, PlanChoice, ProfileUse, parse_stored
 from scheduling.core.lifecycle import JobState
 from scheduling.core.messages import sentence
@@ -31,6 +32,7 @@ from scheduling.parallelism.links import (
     store_links,
 )
 from scheduling.parallelism.models import ModelProfile
+from scheduling.rounds.services.canaries import store_canary
 from scheduling.runs.models import Attempt
 from scheduling.secrets import UnreadableSecretError, unseal
 from tenants.errors import DomainError
@@ -80,6 +82,9 @@ def store_profile(
         document: the reported document; it may be hostile.
         now: time of the report.
     """
+    if document.get("event") == CANARY_EVENT:
+        store_canary(job_id=job_id, document=document)
+        return
     if store_links(job_id=job_id, attempt=attempt, document=document, now=now):
         return
     job = Job.objects.unscoped().filter(pk=job_id).exclude(model_fingerprint="").first()

@@ -107,6 +107,7 @@ def test_a_device_is_quarantined_and_released(tessera: CommandLine, portal: Port
     portal.answer("GET", "nodes/", listed(node))
     portal.answer("POST", "nodes/3/quarantine-device/", node)
     portal.answer("POST", "nodes/3/release-device/", node)
+    portal.answer("POST", "nodes/3/check-device/", node)
 
     held = tessera("node", "quarantine", "gpu-1", "2", "--reason", "hot", "--hours", "1.5")
     assert portal.asked[-1].json == {"device": 2, "reason": "hot", "hours": 1.5}
@@ -114,3 +115,7 @@ def test_a_device_is_quarantined_and_released(tessera: CommandLine, portal: Port
 
     assert portal.asked[-1].json == {"device": 2}
     assert (held.status, freed.status) == (0, 0)
+    assert tessera("node", "check", "gpu-1", "2").status == 0
+    assert (portal.asked[-1].path, portal.asked[-1].json) == (
+        "/api/v1/nodes/3/check-device/", {"device": 2}
+    )  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+from scheduling.core.canaries import CANARY_EVENT
 from scheduling.core.messages import message, sentence
 from scheduling.jobs.models import CHECKPOINT
 from tessera.messages import Message, Sentence
@@ -161,16 +162,20 @@ def read_happening(line: bytes) -> TrainingEvent | None:
 
 
 def read_profile_line(line: bytes) -> Mapping[str, Any] | None:
-    """Return the document of a profile in a line of a job's reports, unchecked; None if none."""
-    if len(line) > LONGEST_LINE or b'"profile"' not in line:
+    """Return the document of a profile in a line of a job's reports, unchecked; None if none.
+
+    The figures of a canary job are such a document, too, with their event.
+    """
+    if len(line) > LONGEST_LINE or not (b'"profile"' in line or b'"canary"' in line):
         return None
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or found.get("event") != "profile":
+    if not isinstance(found, dict) or found.get("event") not in ("profile", CANARY_EVENT):
         return None
-    return {name: value for name, value in found.items() if name not in ("event", "time")}
+    left_out = ("time",) if found["event"] == CANARY_EVENT else ("event", "time")
+    return {name: value for name, value in found.items() if name not in left_out}
 
 
 def _facts(found: dict[str, Any]) -> dict[str, str | int | float]:

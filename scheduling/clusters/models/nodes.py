@@ -4,8 +4,9 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from scheduling.core.messages import sentence
 from scheduling.core.sharing.hosts import Consent
-from scheduling.enums import NodeState, one_of
+from scheduling.enums import CanaryState, NodeState, one_of
 from tenants.models import Tenant
 from tenants.roles import Permission
 from tenants.tenancy import TenantManager
@@ -223,8 +224,9 @@ class Device(models.Model):
     the node, and ``address`` the address of the leaf in the topology. ``driver_index``,
     ``pci_address``, ``serial``, ``model`` (the reported type) and ``sharing_modes`` are facts of
     the last probe that found it. ``disabled_reason`` is set by an admin, until ``disabled_until``
-    or without end, and ``fault`` by the last probe; ``set_health`` derives ``healthy`` and
-    ``health_reason`` from both. ``suspect_since`` is the time since which unusually many jobs of
+    or without end, ``fault`` by the last probe, and ``canary`` while the device waits for a canary
+    job after a fault, or has failed it; ``set_health`` derives ``healthy`` and ``health_reason``
+    from these. ``suspect_since`` is the time since which unusually many jobs of
     several tenants failed on it. ``guests`` limits its guests like ``Node.guests``. The row of a
     device that has left the topology remains as history (``retired_at``).
     """
@@ -245,6 +247,9 @@ class Device(models.Model):
     disabled_reason = models.CharField(max_length=500, blank=True, default="")
     disabled_until = models.DateTimeField(null=True)
     fault = models.CharField(max_length=500, blank=True, default="")
+    canary = models.CharField(
+        max_length=16, blank=True, choices=CanaryState, default="", db_default=""
+    )
     suspect_since = models.DateTimeField(null=True)
     cpus = models.FloatField(default=0)
     memory_bytes = models.BigIntegerField(default=0)
@@ -282,8 +287,9 @@ class Device(models.Model):
         return self.address
 
     def set_health(self) -> None:
-        """Derive the health from ``disabled_reason`` and ``fault``; does not save."""
-        self.health_reason = self.disabled_reason or self.fault
+        """Derive the health from ``disabled_reason``, ``fault``, ``canary``; does not save."""
+        waits = sentence(f"canary-{self.canary}") if self.canary else ""
+        self.health_reason = self.disabled_reason or self.fault or waits
         self.healthy = not self.health_reason
 
 

@@ -133,12 +133,14 @@ class ClusterRules(models.Model):
 
     ``least_isolation`` is the minimum isolation level of nodes that take jobs; a virtual cluster
     may require a higher level. ``condition_actions`` has the actions for conditions of GPUs that
-    differ from the defaults, by code (``tessera.hardware``). If ``sharing`` is false, no device
-    takes guests, whatever jobs and virtual clusters allow.
+    differ from the defaults, by code (``tessera.hardware``). ``canary`` has the settings of canary
+    jobs that differ from the defaults (``scheduling.core.canaries``). If ``sharing`` is false, no
+    device takes guests, whatever jobs and virtual clusters allow.
     """
 
     least_isolation = models.CharField(max_length=16, default=NONE)
     condition_actions = models.JSONField(default=dict, blank=True)
+    canary = models.JSONField(default=dict, blank=True, db_default={})
     sharing = models.BooleanField(default=False)
     version = models.PositiveIntegerField(default=1)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduling.clusters.models import ClusterRules, Device
+from scheduling.core.canaries import CanarySettings, settings_of
 from scheduling.core.messages import sentence
 from tessera.hardware import DEFAULT_ACTIONS, NOTE, Condition
 
@@ -41,6 +42,11 @@ class GpuRow:
     serial: str
     pci_address: str
     driver_index: int | None
+
+
+def canary_settings() -> CanarySettings:
+    """Return the settings of canary jobs in force."""
+    return settings_of(ClusterRules.objects.values_list("canary", flat=True).first() or {})
 
 
 def condition_actions() -> dict[str, str]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
+from django.db.models import Max
+
 from scheduling.clusters.models import Device, Node
 from scheduling.clusters.queries.cluster import NodeView, node_views
 from scheduling.clusters.queries.cluster_facts import cluster_facts, facts_of_node
@@ -26,6 +28,7 @@ from scheduling.clusters.queries.node_truth import TruthRow, truth_of
 from scheduling.core.jump_hosts import jump_host_text
 from scheduling.core.messages import sentence
 from scheduling.enums import MemberStep, NodeState
+from scheduling.runs.models import CanaryRun
 from scheduling.runs.queries.node_members import (
     ListedMember,
     OpenMember,
@@ -130,12 +133,34 @@ class DeviceMark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryRow:
+    """The newest canary job of a device.
+
+    Attributes:
+        job: its ID; None if the job was deleted.
+        requested_by: name of the admin who requested it; empty if the portal did.
+        result: empty while the job runs.
+        figures: bytes and seconds of the test, and others that it reported.
+    """
+
+    device: int
+    job: int | None
+    requested_by: str
+    requested_at: datetime
+    ended_at: datetime | None
+    result: str
+    cause: str
+    figures: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDetail:
     """All data of a node's page.
 
     Attributes:
         gpus: identities of its GPUs; empty for viewers who may not manage nodes.
         marks: quarantines of its devices by admins.
+        canaries: newest canary jobs of its devices; empty for viewers who may not manage nodes.
         conditions: conditions of its GPUs and their driver at the last probe.
         inventory: the last inventory; empty for viewers who may not manage nodes, as are the host
             key and reasons with addresses.
@@ -153,6 +178,7 @@ class NodeDetail:
     cuda: str
     gpus: tuple[GpuRow, ...]
     marks: tuple[DeviceMark, ...]
+    canaries: tuple[CanaryRow, ...]
     conditions: tuple[ConditionRow, ...]
     inventory: Mapping[str, Any]
     warnings: tuple[str, ...]
@@ -233,6 +259,7 @@ def node_detail(viewer: Viewer, node_id: int) -> NodeDetail:
             for device in devices
             if device.disabled_reason
         ),
+        canaries=_canaries(devices) if may else (),
         conditions=_conditions(found, devices, may_manage=may),
         inventory=found if may else {},
         warnings=tuple(str(warning) for warning in found.get("warnings", ())) if may else (),
@@ -243,6 +270,25 @@ def node_detail(viewer: Viewer, node_id: int) -> NodeDetail:
         declared_dead_at=node.declared_dead_at,
         created_at=node.created_at,
         can_manage=may,
+    )
+
+
+def _canaries(devices: Sequence[Device]) -> tuple[CanaryRow, ...]:
+    newest = CanaryRun.objects.filter(device__in=devices).order_by().values("device")
+    runs = CanaryRun.objects.filter(pk__in=newest.annotate(newest=Max("pk")).values("newest"))
+    numbers = {device.pk: device.index for device in devices}
+    return tuple(
+        CanaryRow(
+            device=numbers[run.device_id],
+            job=run.job_id,
+            requested_by=run.requested_by,
+            requested_at=run.requested_at,
+            ended_at=run.ended_at,
+            result=run.result,
+            cause=run.cause,
+            figures=run.figures,
+        )
+        for run in sorted(runs, key=lambda run: numbers[run.device_id])
     )
 
 

@@ -1,6 +1,6 @@
 """Rules of the whole cluster that admins set, such as the minimum isolation level."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from django.db import transaction
@@ -10,6 +10,8 @@ from scheduling.clusters.services.inventory import apply_inventory
 from scheduling.clusters.services.node_holds import cordon_by_conditions
 from scheduling.clusters.services.topology import in_turn, require_places
 from scheduling.common.on_commit import request_round_on_commit
+from scheduling.core import canaries
+from scheduling.core.jobspec import InvalidJobSpecError, parse
 from scheduling.core.messages import sentence
 from tenants.audit import record
 from tenants.edits import require_version
@@ -97,6 +99,74 @@ def set_condition_actions(
             apply_inventory(node_id=node.pk, inventory=found, now=now)
             cordon_by_conditions(node_id=node.pk, conditions=found.conditions, now=now)
     return rules
+
+
+@transaction.atomic
+def set_canary(
+    *,
+    viewer: Viewer,
+    settings: Mapping[str, object],
+    expected_version: int | None = None,
+) -> ClusterRules:
+    """Set the settings of canary jobs; those that are not given get their default.
+
+    Raises:
+        ForbiddenError: the viewer is not a cluster admin.
+        InvalidError: a setting is unknown or not valid.
+        StaleEditError: the rules were set since ``expected_version``.
+    """
+    viewer.require(Permission.MANAGE_NODES, what="canary jobs")
+    InvalidError.raise_if(canary_faults(settings))
+    ClusterRules.objects.get_or_create(id=1, defaults={"version": 0})
+    rules = ClusterRules.objects.select_for_update().get(id=1)
+    require_version(rules.version, expected_version, kind="cluster rules")
+    before = dict(rules.canary)
+    if before == dict(settings):
+        return rules
+    rules.canary, rules.version = dict(settings), rules.version + 1
+    rules.save(update_fields=["canary", "version"])
+    record(
+        actor=viewer,
+        action="cluster.canary",
+        obj=rules,
+        before=before,
+        after=dict(settings),
+    )
+    return rules
+
+
+def _is_image(name: str) -> bool:
+    """Return whether a canary job can have this image; empty for none."""
+    settings = canaries.CanarySettings(image=name)
+    try:
+        parse(canaries.document("any", settings))
+    except InvalidJobSpecError:
+        return False
+    return True
+
+
+def canary_faults(settings: Mapping[str, object]) -> list[FieldError]:
+    """Return the faults of settings of canary jobs."""
+    known: Mapping[str, Callable[[object], bool]] = {
+        "enabled": lambda value: isinstance(value, bool),
+        "image": lambda value: isinstance(value, str) and _is_image(value),
+        "command": lambda value: isinstance(value, str) and len(value) <= canaries.MOST_COMMAND,
+        "seconds": lambda value: (
+            type(value) is int and canaries.LEAST_SECONDS <= value <= canaries.MOST_SECONDS
+        ),
+    }
+    return [
+        FieldError(
+            field=f"canary.{name}",
+            value=value,
+            message=sentence("not-canary-setting"),
+            remedy=sentence(
+                "canary-settings", least=canaries.LEAST_SECONDS, most=canaries.MOST_SECONDS
+            ),
+        )
+        for name, value in settings.items()
+        if name not in known or not known[name](value)
+    ]
 
 
 def action_faults(actions: Mapping[str, str]) -> list[FieldError]:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from scheduling.clusters.models import Device, Node
-from scheduling.clusters.queries.conditions import condition_rows
+from scheduling.clusters.queries.conditions import canary_settings, condition_rows
 from scheduling.clusters.services.node_cells import shaped_cells
 from scheduling.clusters.services.topology import (
     LeafPlace,
@@ -17,6 +17,7 @@ from scheduling.clusters.services.topology import (
     retire_devices,
 )
 from scheduling.common.on_commit import node_has_changed, request_round_on_commit
+from scheduling.core.canaries import is_testable
 from scheduling.core.device_seats import (
     DeviceSeat,
     Seated,
@@ -25,10 +26,11 @@ from scheduling.core.device_seats import (
 )
 from scheduling.core.device_types import is_display
 from scheduling.core.messages import sentence
+from scheduling.enums import CanaryState
 from scheduling.runs.models import Lease
 from scheduling.topology.current import TopologyNow, current_topology
 from tenants.audit import Actor, record
-from tessera.hardware import QUARANTINE, Condition
+from tessera.hardware import QUARANTINE
 from tessera.inventory import Device as Found
 from tessera.inventory import Inventory
 
@@ -37,7 +39,9 @@ _FACTS: Final = (
     *("uuid", "serial", "pci_address", "driver_index", "model"),
     *("is_gpu", "cpus", "memory_bytes", "sharing_modes"),
 )
-_HEALTH: Final = ("healthy", "health_reason", "fault")
+_HEALTH: Final = ("healthy", "health_reason", "fault", "canary")
+_OF_PROCESSES: Final = sentence("condition-foreign-process")
+"""A fault of the use of a device, not of the device."""
 _SYSTEM: Final = Actor.system("inventory")
 
 
@@ -219,7 +223,7 @@ def _write_devices(
         _fill(row, found.get(number), cpus, memory)
     _restore_marks(new.values())
     refreshed = _refresh(kept, found, cpus, memory)
-    faulty = _set_faults({**kept, **new}, found, inventory.conditions)
+    faulty = _set_faults(node, {**kept, **new}, found, inventory)
     Device.objects.bulk_create(new.values())
     changed = [row for row in kept.values() if row.pk in refreshed | faulty]
     Device.objects.bulk_update(changed, (*_FACTS, *_HEALTH), batch_size=500)
@@ -299,25 +303,49 @@ def _fill(row: Device, found: Found | None, cpus: float, memory: int) -> None:
 
 
 def _set_faults(
-    rows: Mapping[int, Device], found: Mapping[int, Found], conditions: Iterable[Condition]
+    node: Node, rows: Mapping[int, Device], found: Mapping[int, Found], inventory: Inventory
 ) -> set[int]:
     """Set the fault of each device: missing, or a condition that quarantines it.
+
+    A GPU whose condition has ended waits for a canary job, if one can test it. It does not if an
+    admin has changed the action of the condition.
 
     Returns:
         Primary keys of the rows that change.
     """
+    conditions = condition_rows(inventory.conditions, list(rows.values()))
     faults = {number: MISSING for number in rows if number not in found}
-    for one in condition_rows(conditions, list(rows.values())):
+    for one in conditions:
         if one.device is not None and one.action == QUARANTINE:
             faults[one.device] = one.text
+    noted = {one.device for one in conditions}
     changed = set()
     for number, row in rows.items():
-        before = row.fault, row.healthy, row.health_reason
-        row.fault = faults.get(number, "")
+        before = row.fault, row.canary, row.healthy, row.health_reason
+        fault = faults.get(number, "")
+        if fault not in ("", MISSING):
+            row.canary = ""
+        elif not fault and number not in noted and _had_hardware_fault(row):
+            row.canary = CanaryState.DUE if _may_test(node, inventory) else ""
+        row.fault = fault
         row.set_health()
-        if (row.fault, row.healthy, row.health_reason) != before:
+        if (row.fault, row.canary, row.healthy, row.health_reason) != before:
             changed.add(row.pk)
     return changed
+
+
+def _had_hardware_fault(row: Device) -> bool:
+    return row.is_gpu and row.fault not in ("", MISSING, _OF_PROCESSES)
+
+
+def _may_test(node: Node, inventory: Inventory) -> bool:
+    """Return whether a canary job can test GPUs of a node, and devices wait for it."""
+    return is_testable(
+        reader=inventory.reader,
+        isolation=node.isolation_level,
+        has_engine=node.has_docker,
+        settings=canary_settings(),
+    )
 
 
 def _signal_change(node: Node, applied: Applied) -> None:

@@ -321,11 +321,13 @@ def _duration_errors(hours: float | None) -> list[FieldError]:
 def _mark(device: Device, reason: str, until: datetime | None, *, actor: Viewer | Actor) -> None:
     before = _health(device)
     device.disabled_reason, device.disabled_until = reason, until
+    if not reason and isinstance(actor, Viewer):
+        device.canary = ""  # the admin returns the device without a test
     device.set_health()
     after = _health(device)
     if before == after:
         return
-    columns = ["disabled_reason", "disabled_until", "healthy", "health_reason"]
+    columns = ["disabled_reason", "disabled_until", "canary", "healthy", "health_reason"]
     device.save(update_fields=columns)
     record(actor=actor, action="device.health", obj=device, before=before, after=after)
     node_has_changed(device.node_id)

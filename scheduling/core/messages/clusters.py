@@ -207,6 +207,19 @@ CONDITIONS: Final[Mapping[str, Template]] = {
     "condition-xid-application": fixed("error of an application (Xid)"),
     "condition-device-warning": fixed("its driver reports a warning"),
     "condition-device-alarm": fixed("its driver reports an alarm"),
+    "canary-in-service": fixed("The device is in service. Quarantine it first."),
+    "canary-in-use": fixed("A job uses the device. Run the canary job when it has ended."),
+    "canary-node-not-ready": fixed("%(name)s is not ready."),
+    "canary-not-testable": fixed(
+        "Canary jobs test NVIDIA GPUs of nodes with isolation for plain jobs, or with containers"
+        " if the rules name an image."
+    ),
+    "not-canary-setting": fixed("This is not a valid setting of canary jobs."),
+    "canary-settings": fixed(
+        "Use enabled (true or false), image, command, and seconds from %(least)s to %(most)s."
+    ),
+    "canary-due": fixed("waits for its canary job"),
+    "canary-failed": fixed("its canary job failed"),
     "not-condition": fixed("This is not a valid condition of a GPU."),
     "not-condition-action": fixed("This is not a valid action for a condition."),
 }

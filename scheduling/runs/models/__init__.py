@@ -8,6 +8,7 @@ from scheduling.runs.models.attempts import (
     Member,
     StepTally,
 )
+from scheduling.runs.models.canaries import CanaryRun
 from scheduling.runs.models.preemptions import EvictionTally, Preemption, WaitTally
 from scheduling.runs.models.sharing import GuestDelay, PairPace, SharedDevice, SharedMinute
 
@@ -15,6 +16,7 @@ __all__ = [
     "Attempt",
     "AttemptProgress",
     "AttemptUse",
+    "CanaryRun",
     "EvictionTally",
     "GuestDelay",
     "Lease",

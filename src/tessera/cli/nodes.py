@@ -225,6 +225,14 @@ def release(
     _on_device(context, node, "release-device", {"device": device}, as_json=as_json)
 
 
+@app.command("check")
+def check(
+    context: typer.Context, node: NodeName, device: DeviceNumber, *, as_json: AsJson = False
+) -> None:
+    """Start a canary job on a device that is not in service; if it passes, the device returns."""
+    _on_device(context, node, "check-device", {"device": device}, as_json=as_json)
+
+
 @app.command("reset-isolation")
 def reset_isolation(
     context: typer.Context,

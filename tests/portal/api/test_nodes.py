@@ -659,6 +659,33 @@ def test_only_node_managers_quarantine_devices(api: Any) -> None:
     assert not Device.objects.filter(healthy=False).exists()
 
 
+def test_a_canary_job_tests_a_quarantined_device(api: Any, problem: Callable[..., Any]) -> None:
+    node = Node.objects.get(name="node-1")
+    inventory = {**node.inventory, "reader": "nvml"}
+    Node.objects.filter(pk=node.pk).update(
+        inventory=inventory, isolation_level="user", contact="ready", state="ready"
+    )
+    Device.objects.filter(node=node).update(is_gpu=True)
+    root, url = api("root", Scope.NODES_ADMIN), f"{URL}{node.pk}/check-device/"
+
+    in_service = root.post(url, {"device": 3}, format="json")
+    root.post(
+        f"{URL}{node.pk}/quarantine-device/", {"device": 3, "reason": "hot"}, format="json"
+    )
+    checked = root.post(url, {"device": 3}, format="json").json()
+
+    problem(in_service, 409)
+    (run,) = checked["canaries"]
+    assert (run["device"], run["requested_by"], run["result"]) == (3, "root", "")
+    assert Lease.objects.get(job_id=run["job"]).device.index == 3
+    problem(root.post(url, {"device": 3}, format="json"), 409)
+    problem(root.post(url, {"device": 99}, format="json"), 404)
+    # The job belongs to the system tenant, and only admins see it and the result.
+    assert api("alice").get(f"/api/v1/jobs/{run['job']}/").status_code == 404
+    assert api("alice").get(f"{URL}{node.pk}/").json()["canaries"] == []
+    assert api("lena").post(url, {"device": 3}, format="json").status_code == 403
+
+
 def test_node_managers_read_the_failures_by_device(api: Any) -> None:
     job = submit("alice")
     start(job)

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from portal.web.node_forms import AddForm, EditForm
 from scheduling.clusters.models import Device, Node, NodeTenancy
-from scheduling.runs.models import Member
+from scheduling.runs.models import CanaryRun, Member
 from tenants.keyring import SshKey, forget_keys
 from tenants.models import AuditEntry, Tenant
 from tests.factories.tenants import make_user
@@ -692,6 +692,26 @@ def test_a_device_is_quarantined_on_its_page_and_returned(root: Client, stage: S
     assert "quarantined loud fan until" in shown
     root.post(address, {"device": "3", "release": "yes"})
     assert node.devices.filter(index=3, healthy=True, disabled_until=None).exists()
+
+
+def test_a_device_is_tested_on_its_page(root: Client, stage: Stage) -> None:
+    node = Node.objects.get(name="node-2")
+    address = f"/nodes/{node.pk}/devices/"
+    root.post(address, {"device": "3", "reason": "loud fan"})
+
+    refused = root.post(address, {"device": "3", "check": "yes"}, follow=True)
+    Node.objects.filter(pk=node.pk).update(
+        inventory={"reader": "nvml"}, isolation_level="user", contact="ready", state="ready"
+    )
+    node.devices.update(is_gpu=True)
+    done = root.post(address, {"device": "3", "check": "yes"}, follow=True)
+
+    assert "Canary jobs test NVIDIA GPUs" in words_of(refused.content.decode())
+    shown = words_of(done.content.decode())
+    assert "Canary job started on device 3." in shown
+    assert "Canary job is running" in shown
+    run = CanaryRun.objects.get(device__node=node, device__index=3)
+    assert f"job {run.job_id}" in shown
 
 
 def test_others_quarantine_no_device(stage: Stage, client: Client) -> None:
