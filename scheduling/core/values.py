@@ -109,6 +109,7 @@ class QueuedJob:
         waiting_for: ids of victims that were preempted for this job.
         claims: the devices that it has claimed from them (``core/round/claims.py``).
         turn_of: limit of parallel jobs of the sweep that holds this job.
+        one_node: whether its policy starts it on one node only.
     """
 
     id: int
@@ -130,6 +131,7 @@ class QueuedJob:
     waiting_for: tuple[int, ...] = ()
     claims: Mapping[str, Any] | None = field(default=None, hash=False)
     turn_of: int | None = None
+    one_node: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """The library's end of the node's socket: nothing waits, nothing is lost, the file is the rest."""
 
 import atexit
+import json
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -154,3 +155,46 @@ def test_the_exit_of_a_process_sends_queued_lines(
     registered[0]()
 
     assert b'"step":2' in a_node.lines()[0]
+
+
+class Tensor:
+    """The part of a tensor that sizes need."""
+
+    def __init__(self, count: int, *, requires_grad: bool = True) -> None:
+        self.count, self.requires_grad = count, requires_grad
+
+    def numel(self) -> int:
+        return self.count
+
+    def element_size(self) -> int:
+        return 4
+
+
+class Model:
+    def parameters(self) -> Iterator[Tensor]:
+        yield from (Tensor(100), Tensor(30), Tensor(900, requires_grad=False))
+
+
+@pytest.mark.parametrize("parameters", [Model(), [400, 120]])
+def test_sizes_of_parameters_are_one_event(
+    a_node: Node, monkeypatch: pytest.MonkeyPatch, parameters: object
+) -> None:
+    monkeypatch.setenv("TESSERA_JOB_REPORTS", str(a_node.path))
+    monkeypatch.setattr(reports, "_reporters", {})
+
+    reports.report_parameters(parameters)
+
+    (line,) = a_node.lines()
+    told = json.loads(line)
+    assert (told["event"], told["largest"], told["total"]) == ("parameters", 400, 520)
+
+
+def test_a_model_without_parameters_reports_nothing(
+    a_node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TESSERA_JOB_REPORTS", str(a_node.path))
+    monkeypatch.setattr(reports, "_reporters", {})
+
+    reports.report_parameters([])
+
+    assert a_node.lines() == []

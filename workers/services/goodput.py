@@ -58,6 +58,7 @@ def _add_to_attempt(rank: MemberRef, progress: RankProgress) -> None:
         accumulation=progress.accumulation,
         noise=progress.noise,
         kinds=progress.kinds,
+        parameters=progress.parameters,
     )
     add_attempt_progress(
         attempt_id=rank.attempt_id,

@@ -15,6 +15,9 @@ LARGEST_NUMBER: Final = 1e15
 LONGEST_STEP_SECONDS: Final = 1e7
 LARGEST_BATCH: Final = 1 << 40
 LARGEST_NOISE: Final = 1e300
+LARGEST_PARAMETERS: Final = 1 << 50
+"""Bytes of all parameters."""
+
 MOST_KINDS: Final = 8
 """Maximum number of step kinds in an interval; a batch size changes rarely."""
 
@@ -69,6 +72,22 @@ def read_line(line: bytes) -> dict[str, Any] | None:
         return None
     # An event is about no step.
     return found if isinstance(found, dict) and "event" not in found else None
+
+
+def read_parameters(line: bytes) -> tuple[int, int] | None:
+    """Return the bytes of the largest parameter tensor and of all, or None if not valid."""
+    if len(line) > LONGEST_LINE or b'"parameters"' not in line:
+        return None
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or found.get("event") != "parameters":
+        return None
+    largest, total = (found.get(name) for name in ("largest", "total"))
+    if type(largest) is not int or type(total) is not int:
+        return None
+    return (largest, total) if 1 <= largest <= total <= LARGEST_PARAMETERS else None
 
 
 def report_of(found: dict[str, Any]) -> ReportLine | None:
@@ -142,6 +161,8 @@ class RankProgress:
         reports_end: offset up to which its reports are counted in.
         batch, accumulation, noise: values of the newest step that reports them.
         kinds: the steps by batch, without the first report at each.
+        parameters: bytes of the largest parameter tensor and of all; None if not reported since
+            the last interval.
         points: values of metrics, of all steps.
         has_steps: False if the interval has only points from event files or MLflow, which say
             nothing about the progress of the training.
@@ -158,6 +179,7 @@ class RankProgress:
     accumulation: int = 1
     noise: tuple[float, float] | None = None
     kinds: tuple[StepKind, ...] = ()
+    parameters: tuple[int, int] | None = None
     points: PointBatch = field(default_factory=PointBatch)
     has_steps: bool = True
 
@@ -184,6 +206,7 @@ class ReportTally:
     _busy: float = 0.0
     _steps: int = 0
     _noise: tuple[float, float] | None = None
+    _parameters: tuple[int, int] | None = None
     _kinds: dict[tuple[int, int], tuple[int, float]] = field(default_factory=dict)
     _warm: tuple[int, int] | None = None
 
@@ -205,6 +228,8 @@ class ReportTally:
             elif found is not None and isinstance(found.get("points"), list):
                 self._points.take(found)
                 self._has_points = True
+            elif (sizes := read_parameters(line)) is not None:
+                self._parameters = sizes
             elif self.others is not None:
                 self.others(line)
         if len(rest) > LONGEST_LINE:  # longer than any valid report: drop the whole line
@@ -234,12 +259,14 @@ class ReportTally:
             accumulation=shown.accumulation,
             noise=self._noise,
             kinds=tuple(StepKind(*kind, *spent) for kind, spent in self._kinds.items()),
+            parameters=self._parameters,
             points=self._points.sum_up(),
         )
         self.last_time = last.time if last.time is not None else self.last_time
         self._leading = self._last = None
         self._samples, self._busy, self._steps = 0.0, 0.0, 0
         self._noise, self._kinds, self._has_points = None, {}, False
+        self._parameters = None
         return progress
 
     def _only_points(self) -> RankProgress:

@@ -118,6 +118,10 @@ PARAMETERS: Final[Mapping[str, Template]] = {
     "param-threshold-ratio": fixed("ratio of each threshold to the previous one"),
     "param-promote": fixed("ratio of waiting to running time that promotes a job; 0: never"),
     "param-gittins-jobs": fixed("past jobs that the Gittins index needs"),
+    "param-pack-limit": fixed(
+        "share of the largest parameter tensor above which a job starts on one node"
+    ),
+    "param-pack-wait": fixed("seconds of waiting after which such a job may start on any nodes"),
     "kind-at-least": fixed("%(kind)s of at least %(low)s"),
     "kind-at-most": fixed("%(kind)s of at most %(high)s"),
     "kind-between": fixed("%(kind)s from %(low)s to %(high)s"),

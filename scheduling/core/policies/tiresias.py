@@ -5,6 +5,9 @@ A job's attained service is devices times seconds. In the first form (discretise
 in order, each first in, first out, running jobs included. In the second form (2D-Gittins, section
 3.3) past jobs give the probability that a job with this service ends soon, and the most likely job
 comes first. The index is updated only when a job changes its queue. Jobs are rigid.
+
+Placement (section 3.3): a job with one dominant parameter tensor loses most on several nodes, so
+only such jobs are consolidated. Its first run reports the sizes of the tensors.
 """
 
 from bisect import bisect_right
@@ -36,6 +39,8 @@ class Tiresias:
         promote: a job that has waited this many times as long as it has run starts again in the
             first queue (the paper's PromoteKnob); 0 for never.
         least_history: number of past jobs below which ``gittins`` behaves like ``las``.
+        pack_limit: share of the largest tensor above which a job starts on one node (PackLimit).
+        pack_seconds: wait after which it starts on several nodes, so that it cannot starve.
     """
 
     form: str = parameter("las", sentence("param-order"), choices=("las", "gittins"))
@@ -44,6 +49,8 @@ class Tiresias:
     factor: float = parameter(4.0, sentence("param-threshold-ratio"), low=1.1, high=1e3)
     promote: float = parameter(0.0, sentence("param-promote"), low=0.0, high=1e6)
     least_history: int = parameter(20, sentence("param-gittins-jobs"), low=1, high=1000)
+    pack_limit: float = parameter(0.4, sentence("param-pack-limit"), low=0.0, high=1.0)
+    pack_seconds: float = parameter(1800.0, sentence("param-pack-wait"), low=0.0, high=1e9)
 
     name: ClassVar[str] = "tiresias"
     aliases: ClassVar[tuple[str, ...]] = ("2d-las",)
@@ -65,10 +72,13 @@ class Tiresias:
             job.id: self._entry(job, known.get(str(job.id)), snapshot.now, index) for job in jobs
         }
         plan = sorted_policy(snapshot, lambda job: entries[job.id].order)
-        batches = {job.id: job.terms.batch for job in jobs}
+        by_id = {job.id: job for job in jobs}
         plan = replace(
             plan,
-            allocs={i: _with_batch(alloc, batches[i]) for i, alloc in plan.allocs.items()},
+            allocs={
+                i: self._consolidated(snapshot, by_id[i], _with_batch(alloc, by_id[i].terms.batch))
+                for i, alloc in plan.allocs.items()
+            },
             wake=self._next_demotion(snapshot.now, jobs, plan, entries),
         )
         after: dict[str, Any] = {"jobs": {str(i): entry.to_json() for i, entry in entries.items()}}
@@ -110,6 +120,19 @@ class Tiresias:
         return _Entry(
             since=now, base_service=job.facts.gpu_seconds, base_executed=job.facts.executed
         )
+
+    def _consolidated(self, snapshot: Snapshot, job: PolicyJob, alloc: Alloc) -> Alloc:
+        """Start a job with one dominant tensor on one node, if a node is large enough."""
+        skew = job.facts.skew
+        if job.phase is not JobPhase.QUEUED or skew is None or skew <= self.pack_limit:
+            return alloc
+        if snapshot.now - (job.facts.last_queued or job.since) >= self.pack_seconds:
+            return alloc
+        info = snapshot.pool.types.get(alloc.parts[0].type or "")
+        mixes = len({part.type for part in alloc.parts}) > 1
+        if info is None or mixes or alloc.devices > info.node_devices:
+            return alloc
+        return replace(alloc, one_node=True)
 
     def _threshold(self, queue: int) -> float:
         return self.threshold * self.factor**queue

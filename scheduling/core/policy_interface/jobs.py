@@ -86,6 +86,7 @@ class Alloc:
 
     Attributes:
         batch: total batch size in samples; None if the job chooses.
+        one_node: whether all its devices must be on one node.
         share: fraction of each device; None for complete devices.
         layout: layout of the job on its devices, in terms of the policy (logical workers by
             device, devices by virtual node); None if the driver decides.
@@ -93,6 +94,7 @@ class Alloc:
 
     parts: tuple[Part, ...]
     batch: int | None = None
+    one_node: bool = False
     share: Share | None = None
     layout: tuple[int, ...] | None = None
 
@@ -213,6 +215,8 @@ class Facts:
         step_time: duration of a step in seconds; None if not measured.
         util: utilisation of its devices, 0 to 1.
         memory_peak: peak memory in bytes per device.
+        skew: size of its largest parameter tensor relative to all parameters, above 0 to 1; None
+            if not reported.
         slower: sizes that have slowed it down; the driver does not use them again.
         executors: processes that share each of its devices; 0 for unequal numbers.
         sharing: by type, the speed of one of n processes on a device relative to one alone;
@@ -232,6 +236,7 @@ class Facts:
     step_time: float | None = None
     util: float | None = None
     memory_peak: int | None = None
+    skew: float | None = None
     slower: tuple[Slower, ...] = ()
     executors: int = 1
     sharing: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: _NOTHING)

@@ -15,6 +15,7 @@ from scheduling.core.jobspec import (
 from scheduling.core.values import HoldingJob, QueuedJob
 
 OPPORTUNISTIC_PRIORITY = -1
+ONE_NODE: Final = f"within:{Within.NODE.value}"
 MOST_CACHED: Final = 16_384
 
 K = TypeVar("K")
@@ -78,6 +79,8 @@ def parts_of(demand: Demand) -> tuple[tuple[int, ...], ...]:
 
 def requests_of(job: QueuedJob, vc: str) -> list[GangRequest]:
     """Build the engine requests of one job; usually one."""
+    parts = _parts(job.demand)
+    one_node = ONE_NODE if job.one_node and len(parts) == 1 else None
     return [
         GangRequest(
             group=group_name(job.id, number),
@@ -86,10 +89,10 @@ def requests_of(job: QueuedJob, vc: str) -> list[GangRequest]:
             members=part.members,
             leaf_types=part.leaf_types,
             pinned=part.pinned,
-            within=part.within,
+            within=one_node or part.within,
             ignore_suggested=False,
         )
-        for number, part in enumerate(_parts(job.demand))
+        for number, part in enumerate(parts)
     ]
 
 

@@ -67,7 +67,7 @@ def _rules_of(snapshot: ClusterSnapshot) -> Hashable:
 
 def question_of(job: QueuedJob) -> Hashable:
     """Return the key of a refusal of ``job``, apart from the engine's state."""
-    return job.vc, number_of(job.demand), job.priority, job.excluded_nodes
+    return job.vc, number_of(job.demand), job.priority, job.excluded_nodes, job.one_node
 
 
 def placed_members(

@@ -192,7 +192,9 @@ def orders_of(view: Snapshot, plan: Plan, waiting: Mapping[int, QueuedJob]) -> O
     # For an offer, the cell engine decides which of its types a job gets.
     tried = tuple(
         waiting[job_id]
-        if plan.offer and plan.allocs[job_id].devices == asked[job_id].devices
+        if plan.offer
+        and plan.allocs[job_id].devices == asked[job_id].devices
+        and not plan.allocs[job_id].one_node
         else _at_size(waiting[job_id], asked[job_id], plan.allocs[job_id])
         for job_id in chosen
     )
@@ -226,8 +228,10 @@ def _instead(vc: VcFacts, view: Snapshot, fault: str) -> PolicyAnswer:
 
 
 def _at_size(job: QueuedJob, asked: Demand, alloc: Alloc) -> QueuedJob:
-    demand = sized(asked, alloc)
-    return job if demand is None or demand == job.demand else replace(job, demand=demand)
+    demand = sized(asked, alloc) or job.demand
+    if demand == job.demand and alloc.one_node == job.one_node:
+        return job
+    return replace(job, demand=demand, one_node=alloc.one_node)
 
 
 def _leaving(

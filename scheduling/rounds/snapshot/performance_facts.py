@@ -56,6 +56,8 @@ class _Run(NamedTuple):
     layout: Sequence[Sequence[int]] | None
     failure_class: str
     is_beside: bool
+    largest_parameter: int | None
+    parameter_bytes: int | None
 
 
 class _Row(NamedTuple):
@@ -101,6 +103,7 @@ def _known_of(using: str, jobs: "QuerySet[Job]", now: datetime) -> Mapping[int, 
             "progress__seconds", "progress__steps", "progress__samples", "progress__last_step",
             "progress__loss", "progress__noise_square", "progress__noise_variance",
             "losses_text", "use__busy", "use__memory_peak", "layout", "failure_class", "is_guest",
+            "progress__largest_parameter", "progress__parameter_bytes",
         )
     ):  # fmt: skip
         runs[row[0]].append(_Run(*row))
@@ -265,6 +268,7 @@ class _Past:
     last_step: int = -1
     util: float | None = None
     memory_peak: int | None = None
+    skew: float | None = None
     executors: int = 1
     failed_executors: int | None = None
 
@@ -284,6 +288,8 @@ class _Past:
         if run.running_at is not None:
             self.starts.append(max(0.0, (run.running_at - run.created_at).total_seconds()))
         self._add_use(run)
+        if run.largest_parameter and run.parameter_bytes:
+            self.skew = run.largest_parameter / run.parameter_bytes
         executors = executors_in(run.layout, devices)
         self.executors = executors if run.ended_at is None else 1
         shared = shared_by(run.layout, devices)
@@ -348,6 +354,7 @@ class _Past:
             step_time=self.step_time,
             util=self.util,
             memory_peak=self.memory_peak,
+            skew=self.skew,
             slower=slower_sizes(self.seen),
             executors=self.executors,
             sharing=self._sharing(terms),

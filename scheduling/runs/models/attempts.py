@@ -159,6 +159,8 @@ class AttemptProgress(models.Model):
     ``seconds`` and ``steps`` are sums of the first rank, ``samples`` of all ranks. ``losses`` has
     points of step and loss over the whole attempt (``core.performance.losses``). ``batch``,
     ``accumulation`` and the gradient noise (at the initial batch) are the newest reported values.
+    ``largest_parameter`` and ``parameter_bytes`` are bytes of the largest parameter tensor and of
+    all together; null if not reported.
     """
 
     attempt = models.OneToOneField(
@@ -174,6 +176,8 @@ class AttemptProgress(models.Model):
     accumulation = models.PositiveBigIntegerField(null=True)
     noise_square = models.FloatField(null=True)
     noise_variance = models.FloatField(null=True)
+    largest_parameter = models.PositiveBigIntegerField(null=True)
+    parameter_bytes = models.PositiveBigIntegerField(null=True)
 
     def __str__(self) -> str:
         return f"progress of attempt {self.attempt_id}"

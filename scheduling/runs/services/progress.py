@@ -34,6 +34,7 @@ class Leading:
         accumulation: micro-batches of each process in a step.
         noise: squared norm and variance of the gradient at the initial batch.
         kinds: batch, accumulation, number of steps and their seconds, for each batch.
+        parameters: bytes of the largest parameter tensor and of all; None if not reported.
     """
 
     seconds: float
@@ -44,6 +45,7 @@ class Leading:
     accumulation: int = 1
     noise: tuple[float, float] | None = None
     kinds: Sequence[tuple[int, int, int, float]] = ()
+    parameters: tuple[int, int] | None = None
 
 
 def add_attempt_progress(*, attempt_id: int, samples: float, leading: Leading | None) -> None:
@@ -66,6 +68,9 @@ def add_attempt_progress(*, attempt_id: int, samples: float, leading: Leading | 
             changes |= {"batch": leading.batch, "accumulation": leading.accumulation}
         if leading.noise is not None:
             changes |= {"noise_square": leading.noise[0], "noise_variance": leading.noise[1]}
+        if leading.parameters is not None:
+            largest, total = leading.parameters
+            changes |= {"largest_parameter": largest, "parameter_bytes": total}
     rows = AttemptProgress.objects.filter(pk=attempt_id)
     if leading is not None and leading.loss is not None:
         known = rows.values_list("losses", flat=True).first()

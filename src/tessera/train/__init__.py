@@ -11,7 +11,7 @@ from tessera.train.control import notice, should_yield
 from tessera.train.environment import Job, device, job, secret
 from tessera.train.hybrid.plans import ParallelPlan, PlanError, Stage, plan_of_job
 from tessera.train.loop import Loop
-from tessera.train.reports import report
+from tessera.train.reports import report, report_parameters
 
 __all__ = [
     "AdaptiveBatch",
@@ -29,6 +29,7 @@ __all__ = [
     "notice",
     "plan_of_job",
     "report",
+    "report_parameters",
     "resume",
     "secret",
     "should_yield",

@@ -16,6 +16,7 @@ from tessera.train.checkpoints import Saver
 from tessera.train.lending import wait_for_threads
 from tessera.train.memory import keep_freed_memory
 from tessera.train.peers import Peers, newest
+from tessera.train.reports import report_parameters
 
 
 class ResumeError(ValueError):
@@ -105,6 +106,8 @@ class Elastic(Turns):
             keep_freed_memory()
         self.peers = Peers(self._parameters[0].device)
         self._saver = saver or Saver(leads=self.peers.rank == 0)
+        if self.peers.rank == 0:
+            report_parameters(self._parameters)
 
     # -- implemented by the kinds of training ----------------------------------------------------
 

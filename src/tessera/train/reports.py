@@ -388,6 +388,30 @@ def report_event(event: str, **facts: Any) -> None:
         reporter.report_event(event, facts)
 
 
+def report_parameters(parameters: Any) -> None:
+    """Report the sizes of the gradients that the processes exchange; call it once in a process.
+
+    The policy `tiresias` lets a job with one dominant tensor start on one node only.
+
+    Args:
+        parameters: a model with ``parameters()``, or an iterable of tensors, arrays or bytes.
+            Tensors without a gradient do not count.
+    """
+    reporter = _reporter()
+    if reporter is None:
+        return
+    found = parameters.parameters() if hasattr(parameters, "parameters") else parameters
+    sizes = [_bytes_of(one) for one in found if getattr(one, "requires_grad", True)]
+    if sizes and max(sizes) > 0:
+        reporter.report_event("parameters", {"largest": max(sizes), "total": sum(sizes)})
+
+
+def _bytes_of(parameter: Any) -> int:
+    if hasattr(parameter, "element_size"):  # a tensor
+        return int(parameter.numel()) * int(parameter.element_size())
+    return int(getattr(parameter, "nbytes", parameter))
+
+
 def report_sharing(**fields: Any) -> None:
     """Report this run as a guest or holder of a device, see ``files.GuestReport``."""
     reporter = _reporter()

@@ -144,3 +144,15 @@ def test_an_attempt_keeps_so_many_kinds_of_steps():
         report(attempt, batch=batch, steps=1)
 
     assert StepTally.objects.filter(attempt=attempt).count() == 64
+
+
+def test_policies_know_the_skew_of_the_parameters():
+    job, attempt = a_running_job()
+    VirtualCluster.objects.unscoped().update(policy="tiresias")
+    report(attempt)
+    leading = Leading(seconds=1.0, steps=1, step=51, loss=None, parameters=(390, 520))
+    add_attempt_progress(attempt_id=attempt.pk, samples=0.0, leading=leading)
+
+    known = take_snapshot(number=9, now=LATER, config=CONFIG).snapshot.known[job.pk]
+
+    assert known.facts.skew == 0.75

@@ -121,3 +121,13 @@ def test_goodput_is_throughput_times_efficiency_where_the_noise_is_known(
     assert sample.goodput == pytest.approx(0.75 * sample.throughput) == pytest.approx(12.0)
     assert sample.batch == 128
     assert AttemptProgress.objects.get().noise_variance == 2.0
+
+
+def test_sizes_of_parameters_are_those_of_the_first_rank(ranks: list[MemberRef]) -> None:
+    add_progress(rank=ranks[1], progress=progress(parameters=(1, 2)), at=AT)
+    add_progress(rank=ranks[0], progress=progress(parameters=(400, 520)), at=AT)
+    later = progress(reports_end=200)
+    add_progress(rank=ranks[0], progress=later, at=AT + timedelta(seconds=5))
+
+    found = AttemptProgress.objects.get()
+    assert (found.largest_parameter, found.parameter_bytes) == (400, 520)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -263,3 +264,40 @@ def test_points_beside_steps_are_added_to_their_interval() -> None:
     assert progress.step == 4
     assert "accuracy" in {key.name for key in progress.points.series}
     assert tally.sum_up() is None
+
+
+def test_sizes_of_parameters_come_with_the_next_interval() -> None:
+    tally = ReportTally()
+    tally.take(line(event="parameters", largest=400, total=520))
+    assert tally.sum_up() is None
+    tally.take(step(1))
+
+    progress = tally.sum_up()
+
+    assert progress is not None
+    assert progress.parameters == (400, 520)
+    tally.take(step(2))
+    later = tally.sum_up()
+    assert later is not None
+    assert later.parameters is None
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"largest": 2, "total": 1},
+        {"largest": 0, "total": 1},
+        {"largest": True, "total": 5},
+        {"largest": 1.5, "total": 5},
+        {"largest": 1, "total": 1 << 51},
+        {"largest": 1},
+    ],
+)
+def test_impossible_sizes_of_parameters_are_dropped(sizes: dict[str, Any]) -> None:
+    tally = ReportTally()
+    tally.take(line(event="parameters", **sizes) + step(1))
+
+    progress = tally.sum_up()
+
+    assert progress is not None
+    assert progress.parameters is None

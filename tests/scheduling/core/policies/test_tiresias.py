@@ -5,7 +5,16 @@ from dataclasses import replace
 import pytest
 
 from scheduling.core.policies.tiresias import Tiresias
-from scheduling.core.policy_interface import JobPhase
+from scheduling.core.policy_interface import Facts, JobPhase
+from scheduling.core.round.decide import decide
+from scheduling.core.values import JobFacts
+from tests.factories.rounds import (
+    LANGUAGE,
+    VISION,
+    cluster_snapshot,
+    jobs_started_by,
+    queued_job,
+)
 from tests.strategies.policy_views import NOW, applied, make_job, make_view
 
 RUNNING = JobPhase.RUNNING
@@ -143,3 +152,56 @@ def test_the_requested_batch_stays_what_it_is():
     plan, _ = Tiresias().plan(make_view([make_job(1, batch=512)], {"a": 1}), {})
 
     assert plan.allocs[1].batch == 512
+
+
+SKEWED = {"skew": 0.74}
+
+
+def test_only_a_skewed_job_that_fits_a_node_is_consolidated():
+    jobs = [
+        make_job(1, 2, facts=SKEWED),
+        make_job(2, 2, facts={"skew": 0.1}),
+        make_job(3, 2),
+        make_job(4, 3, facts=SKEWED),
+    ]
+
+    plan, _ = Tiresias().plan(make_view(jobs, {"a": 9}), {})
+
+    assert {i: alloc.one_node for i, alloc in plan.allocs.items()} == {
+        1: True,
+        2: False,
+        3: False,
+        4: False,  # a node has two devices of this type
+    }
+
+
+def test_a_skewed_job_that_runs_or_has_waited_long_is_not_moved():
+    jobs = [make_job(1, 2, phase=RUNNING, facts=SKEWED), make_job(2, 2, facts=SKEWED)]
+
+    plan, _ = Tiresias(pack_seconds=600.0).plan(make_view(jobs, {"a": 4}), {})
+
+    assert [alloc.one_node for alloc in plan.allocs.values()] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("skew", "nodes"), [(0.74, set()), (0.1, {"node-1", "node-2"}), (None, {"node-1", "node-2"})]
+)
+def test_a_round_starts_a_skewed_job_on_one_node_only(skew, nodes):
+    """Two nodes have three free devices each; the gang needs twice two."""
+    busy = jobs_started_by(
+        cluster_snapshot(*(queued_job(n, 5, vc=LANGUAGE) for n in (8, 9)), vcs=(LANGUAGE, VISION))
+    )
+    gang = queued_job(1, 2, 2, vc=LANGUAGE)
+    known = {1: JobFacts(facts=Facts(skew=skew), asked=gang.demand)}
+
+    result = decide(
+        cluster_snapshot(
+            replace(gang, submitted=NOW - 10.0),
+            holding=busy,
+            vcs=(replace(LANGUAGE, policy="tiresias"), VISION),
+            known=known,
+        )
+    )
+
+    started = {member.node for start in result.starts for member in start.members}
+    assert started == nodes

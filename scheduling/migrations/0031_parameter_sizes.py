@@ -1,0 +1,22 @@
+"""Sizes of the parameters of a training, for the placement of the policy tiresias."""
+
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [
+        ("scheduling", "0025_suspect_devices"),
+    ]
+
+    operations = [
+        migrations.AddField(
+            model_name="attemptprogress",
+            name="largest_parameter",
+            field=models.PositiveBigIntegerField(null=True),
+        ),
+        migrations.AddField(
+            model_name="attemptprogress",
+            name="parameter_bytes",
+            field=models.PositiveBigIntegerField(null=True),
+        ),
+    ]
