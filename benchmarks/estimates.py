@@ -31,7 +31,13 @@ import numpy as np
 
 from benchmarks.estimate_cases import CASES, Case, empty_cluster, jobs_of, queued_jobs
 from scheduling.core.forecast import HORIZON
-from scheduling.core.forecast.calibration import Calibration, PastEstimate, pinball
+from scheduling.core.forecast.calibration import (
+    Basis,
+    Calibration,
+    Forecast,
+    PastEstimate,
+    pinball,
+)
 from scheduling.core.forecast.durations import RunTime, RunTimes, lineage_of
 from scheduling.core.forecast.futures import Past, try_futures
 from scheduling.core.forecast.usual import Quantiles
@@ -74,7 +80,7 @@ class Asked:
     start: float
     counts: bool
 
-    def told(self, quantiles: Quantiles) -> PastEstimate:
+    def told(self, quantiles: Quantiles | None) -> PastEstimate:
         """Return the estimate as input of ``Calibration``."""
         return PastEstimate(
             quantiles=quantiles,
@@ -93,6 +99,7 @@ class Seen:
         congestions: for each estimate the virtual cluster, and how often by then no job had
             waited in it.
         untold: jobs without an estimate.
+        wide: estimates with a wide range, which are shown with its cause.
     """
 
     ours: list[Quantiles] = field(default_factory=list)
@@ -101,12 +108,14 @@ class Seen:
     truths: list[float] = field(default_factory=list)
     congestions: list[tuple[int, int]] = field(default_factory=list)
     untold: int = 0
+    wide: int = 0
 
     def add(self, other: "Seen") -> None:
         """Add other results, as separate congestions."""
         before = 1 + max((vc for vc, _ in self.congestions), default=0)
         self.congestions += [(before + vc, number) for vc, number in other.congestions]
         self.untold += other.untold
+        self.wide += other.wide
         for name in ("ours", "raw", "empirical", "truths"):
             getattr(self, name).extend(getattr(other, name))
 
@@ -160,22 +169,33 @@ def judge(asked: Sequence[Asked]) -> Seen:
             continue
         waiting[vc] += 1
         counts = one.counts and len(waits[vc]) >= LEAST_WAITS
+        is_simulated = quantiles is not None
         if quantiles is None:
             quantiles = mine.from_waits(now=at, waited=at - one.submitted, devices=one.devices)
-        if quantiles is None:
-            seen.untold += counts
-            continue
         estimated.add(one.job)
         told = one.told(quantiles)
-        if counts:
-            shown = mine.mend(quantiles, now=at, waited=told.waited, devices=told.devices)
-            seen.ours.append(shown)
+        if quantiles is None:
+            seen.untold += counts
+        elif counts:
+            shown = _shown(mine, told, quantiles, is_simulated=is_simulated)
+            seen.wide += not shown.is_reliable
+            seen.ours.append(shown.quantiles)
             seen.raw.append(quantiles)
             seen.empirical.append(_usual(waits[vc], told.waited))
             seen.truths.append(told.wait)
             seen.congestions.append((vc, lulls[vc]))
         mine.keep(one.job, told)
     return seen
+
+
+def _shown(
+    lessons: Calibration, told: PastEstimate, quantiles: Quantiles, *, is_simulated: bool
+) -> Forecast:
+    """Return the estimate as the portal shows it."""
+    if is_simulated:
+        return lessons.forecast(quantiles, now=told.made, waited=told.waited, devices=told.devices)
+    mended = lessons.mend(quantiles, now=told.made, waited=told.waited, devices=told.devices)
+    return Forecast(quantiles=mended, basis=Basis.WAITS)
 
 
 def _events(asked: Sequence[Asked]) -> Iterator[tuple[float, bool, Asked]]:
@@ -280,7 +300,8 @@ def _figures(seen: Seen) -> dict[str, float]:
     return {
         "jobs": len(truths),
         "told": len(truths) / (len(truths) + seen.untold),
-        "covered": float(np.mean(inside)),
+        "covered": sum(inside) / (len(truths) + seen.untold),
+        "wide": seen.wide / len(truths),
         "congestions": len(crowds),
         "covered_by_congestion": float(np.mean([np.mean(one) for one in crowds.values()])),
         "covered_before_mending": float(np.mean(plain)),
@@ -333,7 +354,14 @@ def _entries(name: str, figures: Mapping[str, float]) -> list[Entry]:
             "value": round(figures["covered"], 3),
             "unit": "share",
             "better": "higher",
-            "context": f"{context}; 0.70 to 0.90 is right",
+            "context": f"{context}; 0.70 to 0.90 is right; a job without an estimate is a miss",
+        },
+        {
+            "name": f"estimates.{name}.wide",
+            "value": round(figures["wide"], 3),
+            "unit": "share",
+            "better": "lower",
+            "context": "ranges that are shown with the cause of their width",
         },
         {
             "name": f"estimates.{name}.covered_by_congestion",

@@ -18,9 +18,9 @@ class StartEstimate(models.Model):
     steps; 0 means pending. The steps belong to the reason code ``sought_for``. The row is valid
     only while the job has the same number of ``amendments``.
 
-    ``basis`` is a ``Basis``, or empty if there is no range. ``opens_at`` is the earliest possible
-    start. ``unreliable`` marks a range that is too wide to be shown; ``unlimited`` then has the
-    running jobs without a time limit that cause it.
+    ``basis`` is a ``Basis``, or empty if there is no range; with ``few`` there is no range either.
+    ``opens_at`` is the earliest possible start. ``unreliable`` marks a range that is too wide to
+    be shown; ``unlimited`` then has the running jobs without a time limit that cause it.
     """
 
     job = models.OneToOneField(

@@ -84,7 +84,9 @@ def no_estimate_text(unlimited: int) -> Sentence:
 
 
 def no_estimate_of(columns: Mapping[str, Any]) -> str:
-    """Return the reason of an unreliable estimate by its columns; empty if it is reliable."""
+    """Return the reason of a missing estimate by its columns, or an empty text."""
+    if columns.get("basis") == Basis.FEW:
+        return sentence(message("estimate-few-waits"))
     if not columns.get("unreliable"):
         return ""
     return no_estimate_text(len(columns.get("unlimited") or ()))

@@ -68,6 +68,11 @@ GATE_SECONDS: Final = 60.0
 COMPARED: Final = 10
 """Minimum number of finished waits to compare two forecasts."""
 
+MARGIN: Final = 0.5
+"""Maximum ratio of the recent losses of the usual waits to those of the corrected futures at which
+the usual waits are shown. All waits of one congestion are one error, so that a smaller difference
+does not last."""
+
 
 class Basis(StrEnum):
     """The source of a start estimate."""
@@ -75,6 +80,8 @@ class Basis(StrEnum):
     FORECAST = "forecast"
     WAITS = "waits"
     GATE = "gate"
+    FEW = "few"
+    """No estimate: futures end before the start, and too few jobs have started after a wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +103,8 @@ class PastEstimate:
     """A past estimate from the futures, and the actual wait, in seconds.
 
     Attributes:
-        quantiles: quantiles at 10, 50 and 90 %, before correction.
+        quantiles: quantiles at 10, 50 and 90 %, before correction; None if no estimate was
+            possible, so that only the wait counts.
         wait: time from the estimate to the start, or to now while the job waits.
         started: whether the wait is over.
         made: time of the estimate; all estimates use the same clock.
@@ -106,7 +114,7 @@ class PastEstimate:
         job: ID of the job; None if not needed.
     """
 
-    quantiles: Quantiles
+    quantiles: Quantiles | None
     wait: float
     started: bool = True
     made: float = 0.0
@@ -184,10 +192,14 @@ class Calibration:
 
     @property
     def prefers_waits(self) -> bool:
-        """Return whether the usual waits have been more accurate than the corrected futures."""
+        """Return whether the usual waits have been much closer than the corrected futures."""
         if len(self._losses) < COMPARED:
             return False
-        return sum(plain for _, plain in self._losses) < sum(mended for mended, _ in self._losses)
+        plain = mended = 0.0
+        for losses in self._losses:
+            mended = FORGETS * mended + losses[0]
+            plain = FORGETS * plain + losses[1]
+        return plain < MARGIN * mended
 
     def mend(
         self,
@@ -220,8 +232,12 @@ class Calibration:
     def keep(self, number: int, told: PastEstimate) -> None:
         """Store an estimate under ``number``, without its outcome."""
         now = told.made
-        shown = self.mend(
-            told.quantiles, now=now, waited=told.waited, devices=told.devices, job=told.job
+        shown = (
+            None
+            if told.quantiles is None
+            else self.mend(
+                told.quantiles, now=now, waited=told.waited, devices=told.devices, job=told.job
+            )
         )
         self._began = min(self._began, now)
         self._open[number] = _Kept(
@@ -236,18 +252,23 @@ class Calibration:
         self._note_passed(now)
         kept = self._open.pop(number)
         told, wait = kept.told, now - kept.told.made
-        self._adapt(0, is_beyond=wait < kept.shown[0])
-        if not kept.passed:
-            self._adapt(1, is_beyond=False)
-        error = log(wait + OFFSET) - log(told.quantiles[MIDDLE] + OFFSET)
-        self._errors.append((error, kept.weight))
-        self.usual_miss = _usual_miss(self._errors)
-        if kept.plain is not None:
-            self._losses.append((pinball(kept.shown, wait), pinball(kept.plain, wait)))
+        if told.quantiles is not None and kept.shown is not None:
+            self._learn(kept, told.quantiles, kept.shown, wait)
         if told.first:
             insort(self._waits, told.waited + wait)
             self._newest.append(told.waited + wait)
             self._given.append((now, told.devices))
+
+    def _learn(self, kept: "_Kept", raw: Quantiles, shown: Quantiles, wait: float) -> None:
+        """Correct later estimates by the error of one estimate."""
+        self._adapt(0, is_beyond=wait < shown[0])
+        if not kept.passed:
+            self._adapt(1, is_beyond=False)
+        error = log(wait + OFFSET) - log(raw[MIDDLE] + OFFSET)
+        self._errors.append((error, kept.weight))
+        self.usual_miss = _usual_miss(self._errors)
+        if kept.plain is not None:
+            self._losses.append((pinball(shown, wait), pinball(kept.plain, wait)))
 
     def _ahead(self, now: float, waited: float, job: int | None) -> int:
         """Return the devices of the jobs that have waited for longer."""
@@ -286,7 +307,9 @@ class Calibration:
 
     def _note_passed(self, now: float) -> None:
         for kept in self._open.values():
-            if not kept.passed and now - kept.told.made > kept.shown[-1]:
+            if kept.shown is None or kept.passed:
+                continue
+            if now - kept.told.made > kept.shown[-1]:
                 kept.passed = True
                 self._adapt(1, is_beyond=True)
 
@@ -299,7 +322,7 @@ class Calibration:
 @dataclass(slots=True)
 class _Kept:
     told: PastEstimate
-    shown: Quantiles
+    shown: Quantiles | None
     plain: Quantiles | None
     weight: float
     passed: bool = False

@@ -126,6 +126,9 @@ JOBS: Final[Mapping[str, Template]] = {
     "estimate-varies": fixed(
         "No reliable estimate: run times in this virtual cluster vary too much."
     ),
+    "estimate-few-waits": fixed(
+        "No start estimate: too few jobs of this virtual cluster have started after a wait."
+    ),
     "estimate-unlimited": counted(
         "No reliable estimate: %(n)s running job has no time limit.",
         "No reliable estimate: %(n)s running jobs have no time limit.",

@@ -7,6 +7,7 @@ from typing import Final
 
 from django.db.models import Q
 
+from scheduling.core.forecast import HORIZON
 from scheduling.core.forecast.calibration import Calibration, PastEstimate, learn
 from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.estimates.models import EstimateRecord
@@ -43,7 +44,7 @@ def _told(vc: int, now: datetime) -> list[PastEstimate]:
     ):
         found.append(
             PastEstimate(
-                quantiles=(p10, p50, p90),
+                quantiles=(p10, p50, p90) if p10 < HORIZON else None,
                 wait=max(0.0, (now - made_at).total_seconds()) if wait is None else wait,
                 started=wait is not None,
                 made=made_at.timestamp(),

@@ -48,6 +48,9 @@ LITTLE_SECONDS: Final = 20.0
 LITTLE: Final = 0.03
 """An estimate that has moved by less, in seconds or as a part of its distance, is not written."""
 
+UNKNOWN: Final[Quantiles] = (HORIZON, HORIZON, HORIZON)
+"""Quantiles in the record of a job without an estimate."""
+
 _CHUNK: Final = 500
 
 
@@ -263,8 +266,9 @@ class EstimateRows:
     ) -> tuple[Quantiles, Forecast] | None:
         """Fill the estimate of a row; return its input and its forecast for the calibration.
 
-        If most futures end before the start, past waits replace them. The result is None without
-        enough of those, or if only a gate decides.
+        If most futures end before the start, past waits replace them. Without enough of those,
+        the job has no estimate, and its record teaches only its wait. The result is None if only a
+        gate decides.
         """
         now = self._now.timestamp()
         soonest = seconds_closed(job, now, self._queue)
@@ -281,7 +285,8 @@ class EstimateRows:
         if quantiles is None or isinf(quantiles[1]):
             quantiles, basis = lessons.from_waits(**given), Basis.WAITS
         if quantiles is None:
-            return None
+            row.basis = Basis.FEW
+            return UNKNOWN, Forecast(quantiles=UNKNOWN, basis=Basis.FEW)
         quantiles = _within_horizon(quantiles)
         if basis is None:
             found = lessons.forecast(quantiles, **given)
@@ -330,7 +335,7 @@ class EstimateRows:
             waited=self._waits_for(job),
             **dict(zip(("raw_p10", "raw_p50", "raw_p90"), _within_horizon(raw), strict=True)),
             **dict(zip(("p10", "p50", "p90"), found.quantiles, strict=True)),
-            shown=found.is_reliable,
+            shown=found.is_reliable and found.basis is not Basis.FEW,
         )
 
     def _write(self, rows: list[StartEstimate], records: list[EstimateRecord]) -> None:

@@ -9,6 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from portal.web.components import words
+from scheduling.core.forecast import HORIZON
 from scheduling.core.forecast.calibration import (
     COMPARED,
     Basis,
@@ -18,6 +19,7 @@ from scheduling.core.forecast.calibration import (
 )
 from scheduling.estimates.models import EstimateRecord, StartEstimate
 from scheduling.estimates.queries import calibration
+from scheduling.estimates.services.corrections import lessons_of
 from scheduling.estimates.services.estimates import estimate_starts
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.jobs import rows_of_jobs
@@ -183,3 +185,25 @@ def test_forecasts_that_were_not_shown_do_not_count_as_shown(unreliable: Job) ->
     (found,) = calibration(make_viewer("alice"), now=LATER)
 
     assert (found.estimates, found.withheld) == (0, 1)
+
+
+def test_a_job_without_an_estimate_has_its_reason_and_teaches_its_wait() -> None:
+    make_two_tenants(nodes=2)
+    start(submit(devices=8))
+    waiting = submit(devices=8)
+    run_round(NOW)
+
+    assert store_waits((math.inf,) * 5, of=waiting, now=LATER) == 0
+
+    answer = answer_of(waiting)
+    assert answer.eta is None
+    assert answer.no_eta == (
+        "No start estimate: too few jobs of this virtual cluster have started after a wait."
+    )
+    record = EstimateRecord.objects.get(job=waiting)
+    assert (record.shown, record.raw_p10) == (False, HORIZON)
+    EstimateRecord.objects.update(wait=100.0, closed_at=LATER)
+    learned = lessons_of([waiting.virtual_cluster_id], now=LATER + timedelta(seconds=200))
+    (found,) = learned.values()
+    assert found._waits == [pytest.approx(100.0 + record.waited)]
+    assert found.usual_miss == 0.0

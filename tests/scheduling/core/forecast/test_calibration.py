@@ -32,6 +32,7 @@ def shown_one_after_another(past: list[PastEstimate]) -> list[Quantiles]:
     """What would have been shown each time."""
     lessons, found = Calibration(), []
     for number, told in enumerate(past):
+        assert told.quantiles is not None
         found.append(lessons.mend(told.quantiles, now=told.made))
         lessons.keep(number, told)
         lessons.close(number, now=told.made + told.wait)
@@ -273,3 +274,40 @@ def test_an_estimate_from_past_waits_is_ordered_and_finite(waits, waited, device
     assert found is not None
     assert found == tuple(sorted(found))
     assert all(math.isfinite(seconds) and seconds >= 0.0 for seconds in found)
+
+
+def test_waits_of_jobs_without_an_estimate_give_the_next_jobs_one() -> None:
+    lessons = Calibration()
+    for number in range(6):
+        assert (lessons.from_waits(now=10.0 * number) is not None) is (number >= 5)
+        lessons.keep(number, PastEstimate(quantiles=None, wait=0.0, made=10.0 * number))
+        lessons.close(number, now=10.0 * number + 5.0)
+
+    assert lessons.stretch == [1.0, 1.0]
+    assert lessons.usual_miss == 0.0
+
+
+def test_a_job_without_an_estimate_never_counts_as_late() -> None:
+    lessons = Calibration()
+    lessons.keep(1, PastEstimate(quantiles=None, wait=0.0))
+
+    lessons.mend(SAID, now=1e9)
+
+    assert lessons.stretch == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(("share", "prefers"), [(0.4, True), (0.7, False)])
+def test_usual_waits_are_preferred_only_if_they_were_much_closer(
+    share: float, prefers: bool
+) -> None:
+    lessons = Calibration()
+    lessons._losses.extend([(100.0, 100.0 * share)] * 20)
+
+    assert lessons.prefers_waits is prefers
+
+
+def test_the_comparison_with_usual_waits_forgets() -> None:
+    lessons = Calibration()
+    lessons._losses.extend([(1000.0, 1.0)] * 20 + [(1.0, 100.0)] * 100)
+
+    assert not lessons.prefers_waits
