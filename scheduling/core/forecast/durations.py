@@ -4,6 +4,9 @@ Runs of the same person, program and virtual cluster are similar, but most group
 runs. A discrete-time Kaplan-Meier estimate (Kaplan and Meier, JASA 1958) counts unfinished runs up
 to their current age. The hazard of the wider group counts like a fixed number of runs in the
 hazard of a group.
+
+No run reaches the last bins, where the hazard is small: a few drawn runs last for months. Start
+estimates are quantiles, so that this only widens them. Means need ``RunTimes.for_means``.
 """
 
 import re
@@ -67,6 +70,18 @@ class RunTimes:
                 seen[group].append((max(run.seconds, 0.0), run.ended))
         self._counts = {group: _counts(found) for group, found in seen.items()}
         self._known: dict[Lineage, Floats] = {}
+        self._has_tails = False
+
+    def for_means(self) -> "RunTimes":
+        """Return the same run times for uses of their means, not only of their quantiles.
+
+        Above the median of a group, its mean hazard there counts instead of that of the wider
+        group. Per bin of the logarithm, it is the tail index of Hill (Annals of Statistics 1975),
+        with unfinished runs.
+        """
+        found = RunTimes(())
+        found._counts, found._has_tails = self._counts, True
+        return found
 
     def remaining(
         self,
@@ -105,11 +120,22 @@ class RunTimes:
                 counts = self._counts.get(group)
                 if counts is not None:
                     ends, at_risk = counts
+                    if self._has_tails:
+                        hazard = _with_tail(hazard, ends, at_risk, lean)
                     hazard = (ends + lean * hazard) / (at_risk + lean)
                 lean = LEAN
             steps = -np.log1p(-np.minimum(hazard, 0.999))
             known = self._known[lineage] = np.concatenate(([0.0], np.cumsum(steps)))
         return known
+
+
+def _with_tail(hazard: Floats, ends: Floats, at_risk: Floats, lean: float) -> Floats:
+    """Return the wider group's hazard, above the median with this group's mean hazard there."""
+    begin = int(np.searchsorted(np.cumsum(ends), 0.5 * max(float(ends.sum()), 1.0)))
+    if begin >= len(hazard):  # no run has ended
+        return hazard
+    mean = (ends[begin:].sum() + lean * hazard[begin:]) / (at_risk[begin:].sum() + lean)
+    return np.concatenate((hazard[:begin], mean))
 
 
 def _counts(found: list[tuple[float, bool]]) -> tuple[Floats, Floats]:

@@ -90,7 +90,12 @@ def propose_moves(
         settings: the inputs of the search.
     """
     future_of = drawn_futures(
-        snapshot, times, pasts, settings.recent, futures=settings.futures, seed=settings.seed
+        snapshot,
+        times.for_means(),
+        pasts,
+        settings.recent,
+        futures=settings.futures,
+        seed=settings.seed,
     )
     trial = Trial(snapshot, future_of, settings)
     found = []

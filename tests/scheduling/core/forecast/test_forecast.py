@@ -182,3 +182,43 @@ def test_who_waits_on_stands_in_the_order_of_the_policy_without_those_who_start(
 def test_the_pinball_loss_is_that_of_the_definition() -> None:
     assert pinball((0.0, 10.0, 20.0), 10.0) == pytest.approx((1.0 + 0.0 + 1.0) / 3.0)
     assert math.isclose(pinball((10.0, 10.0, 10.0), 0.0), (9.0 + 5.0 + 1.0) / 3.0)
+
+
+def test_means_of_remaining_run_times_are_those_of_the_distribution() -> None:
+    """The longest of 60 runs say little about longer ones; these do not last for months."""
+    rng = np.random.default_rng(8)
+    chances = (np.arange(200) + 0.5) / 200
+    ratios, late = [], []
+    for _ in range(40):
+        seconds = 3600.0 * np.exp(0.6 * rng.standard_normal(60))
+        times = RunTimes(
+            [RunTime(lineage=MINE, seconds=float(one)) for one in seconds]
+        ).for_means()
+        ratios.append(times.remaining(MINE, chances).mean() / (3600.0 * math.exp(0.18)))
+        age = 3600.0 * math.exp(0.6 * 0.8416)
+        drawn = 3600.0 * np.exp(0.6 * rng.standard_normal(20_000))
+        truth = (drawn[drawn > age] - age).mean()
+        late.append(times.remaining(MINE, chances, elapsed=age).mean() / truth)
+
+    assert 0.9 < np.mean(ratios) < 1.15
+    assert max(ratios) < 2.0
+    assert np.exp(np.mean(np.log(late))) < 2.0
+
+
+def test_a_group_whose_runs_go_on_is_expected_to_go_on() -> None:
+    alike = [RunTime(lineage=MINE, seconds=1000.0 * 1.1**n) for n in range(30)]
+    open_ones = [RunTime(lineage=MINE, seconds=9e5, ended=False) for _ in range(30)]
+
+    (ended,) = RunTimes(alike).for_means().remaining(MINE, [0.9])
+    (going_on,) = RunTimes(alike + open_ones).for_means().remaining(MINE, [0.9])
+
+    assert going_on > 10.0 * ended
+
+
+@pytest.mark.parametrize("runs", [0, 1])
+def test_hazards_without_runs_that_have_ended_are_those_of_the_wider_group(runs: int) -> None:
+    open_ones = [RunTime(lineage=MINE, seconds=60.0, ended=False)] * runs
+
+    (found,) = RunTimes(open_ones).for_means().remaining(MINE, [0.5])
+
+    assert 0.0 < found < 120 * 86400.0
