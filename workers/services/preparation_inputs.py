@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from django.db.models import OuterRef, Subquery
 
 from scheduling.clusters.models import Device
-from scheduling.core.jobspec import Processes, parse_stored
+from scheduling.common.canonical_json import canonical_json
+from scheduling.core.jobspec import JobSpec, Processes, parse_stored
 from scheduling.jobs.models import CHECKPOINT, JobEvent, JobSecret
 from scheduling.parallelism.models import AttemptPlan
 from scheduling.runs.models import Attempt, Member
@@ -63,7 +64,18 @@ def read_gangs(attempts: Mapping[int, Attempt]) -> dict[int, AttemptGang]:
                 for member, node_id in zip(members, places[attempt_id], strict=True)
             ]
     plans = _plans(attempts)
-    return {pk: _gang(attempt, peers[pk], plans.get(pk)) for pk, attempt in attempts.items()}
+    specs: dict[bytes, JobSpec] = {}  # jobs of a burst have equal documents
+    return {
+        pk: _gang(attempt, peers[pk], plans.get(pk), _parsed(attempt.job.spec, specs))
+        for pk, attempt in attempts.items()
+    }
+
+
+def _parsed(document: Mapping[str, Any], known: dict[bytes, JobSpec]) -> JobSpec:
+    key = canonical_json(document)
+    if key not in known:
+        known[key] = parse_stored(document)
+    return known[key]
 
 
 def _plans(attempts: Mapping[int, Attempt]) -> Mapping[int, Mapping[str, Any]]:
@@ -91,10 +103,12 @@ def _in_network(
 
 
 def _gang(
-    attempt: Attempt, members: Iterable[GangMember], plan: Mapping[str, Any] | None
+    attempt: Attempt,
+    members: Iterable[GangMember],
+    plan: Mapping[str, Any] | None,
+    spec: JobSpec,
 ) -> AttemptGang:
     job = attempt.job
-    spec = parse_stored(job.spec)
     return AttemptGang(
         spec=spec,
         job_id=job.pk,
