@@ -115,7 +115,9 @@ class AttemptOut(TypedDict):
     """An attempt of a job.
 
     `end_reason`: succeeded, failed, stopped, preempted, resized, moved, reverted or drained; empty
-    while the attempt runs. `end_text`: the same as a sentence.
+    while the attempt runs. `end_text`: the same as a sentence. `suspended_by`: tier of its last
+    suspension: T0, T1 or T2 in a turn of another job on its device, T5 for the checkpoint with
+    which it had to leave. `suspensions` and `suspended_seconds` count turns.
     """
 
     id: int
@@ -133,6 +135,9 @@ class AttemptOut(TypedDict):
     message: str
     members: list[MemberOut]
     layout: list[list[int]] | None
+    suspended_by: str
+    suspensions: int
+    suspended_seconds: float
 
 
 def _newest_members(attempts: Sequence[AttemptView]) -> list[MemberOut]:

@@ -25,8 +25,11 @@ from tenants.clock import database_now
 class SharedWithOut(TypedDict):
     """Another job on a device; `job_id` is null and `name` empty if you may not see it.
 
-    `slot` is 0 for the holder of the device and 1 to 3 for guests. `duty` is the share of the time
-    in which a guest works, from 0 to 1.
+    `slot` is 0 for the holder of the device and 1 to 3 for others. `role` is `holder`, `guest` or
+    `peer` (an equal of the holder). `duty` is the share of the time in which the job works beside
+    the holder, from 0 to 1. `tier` is how it is suspended for the turn of another job now, since
+    `suspended_since`: `T0` (it waits at its gate), `T1` (frozen) or `T2` (its device memory is in
+    host memory); it is empty while the job works.
     """
 
     job_id: int | None
@@ -37,6 +40,9 @@ class SharedWithOut(TypedDict):
     most: int | None
     duty: float | None
     frozen: bool
+    role: str
+    tier: str
+    suspended_since: datetime | None
 
 
 class SharedDeviceOut(TypedDict):
@@ -44,7 +50,9 @@ class SharedDeviceOut(TypedDict):
 
     `loss` is the share of its own pace that the holder loses, with its 95 % interval. `baseline`
     is the time of one of its steps without guests, in seconds. `memory_limit` and `compute_limit`
-    are `enforced`, `cooperative` or `none`.
+    are `enforced`, `cooperative` or `none`. `limit` is the loss that the holder allows: its
+    slowdown for guests, and 0.5 for an equal. `turn_seconds` is 0 unless the jobs take
+    turns. `role`, `tier` and `suspended_since` are those of this job.
     """
 
     node: str
@@ -62,12 +70,18 @@ class SharedDeviceOut(TypedDict):
     open: float | None
     delay_seconds: float
     closings: int
+    limit: float
+    turn_seconds: float
+    role: str
+    tier: str
+    suspended_since: datetime | None
 
 
 class JobSharingOut(TypedDict):
-    """Device sharing of a job; `role` is `holder`, `guest` or empty.
+    """Device sharing of a job; `role` is `holder`, `guest`, `peer` or empty.
 
     `guests` are the guests that the job allows. `enabled` is whether the cluster shares devices.
+    `suspensions` and `suspended_seconds` count the turns of others in the current attempt.
     """
 
     job_id: int
@@ -78,6 +92,8 @@ class JobSharingOut(TypedDict):
     stopped_at: datetime | None
     guest_seconds: float
     devices: list[SharedDeviceOut]
+    suspensions: int
+    suspended_seconds: float
 
 
 job_sharing_out = Body(JobSharingOut, JobSharing)
@@ -87,7 +103,10 @@ class SharedMinuteOut(TypedDict):
     """The shared devices of a job in one minute; figures are null if the node reported none.
 
     `loss` is the largest loss of the job with its 95 % interval, `open` the smallest share of the
-    time in which guests could run. `delay_seconds` and `closings` count since the job started.
+    time in which guests could run. `delay_seconds` and `closings` count since the job started. Of
+    the guests, `peers` shared the device as equals; `suspended` jobs waited for their turn, with
+    the holder. `limit` is the loss that the job allowed then, and `duty` the share of the time in
+    which its only guest or equal worked.
     """
 
     minute: datetime
@@ -101,6 +120,10 @@ class SharedMinuteOut(TypedDict):
     delay_seconds: float
     closings: int
     over_limit: bool
+    peers: int
+    suspended: int
+    limit: float
+    duty: float | None
 
 
 class SharingHistoryOut(TypedDict):

@@ -209,6 +209,12 @@ def _sharing_families(viewer: Viewer, now: datetime) -> Iterator[Family]:
         found.guests
     )
     yield _gauges("guests", "Guests on devices in use, by state.", "state", states)
+    states = dict.fromkeys(("closed", "frozen", "leaving", "open", "suspended", "unknown"), 0)
+    words = "Jobs that a policy has paired with the holder of their device, by state."
+    yield _gauges("paired_jobs", words, "state", states | dict(found.peers))
+    tiers = dict.fromkeys(("T0", "T1", "T2"), 0) | dict(found.suspended)
+    words = "Jobs that wait for their turn on a device now, by suspension tier."
+    yield _gauges("suspended_jobs", words, "tier", tiers)
     numbers = (
         ("devices_with_guests", "gauge", "Devices with at least one guest.", found.devices),
         (
@@ -230,6 +236,10 @@ def _sharing_families(viewer: Viewer, now: datetime) -> Iterator[Family]:
         words = "Loss of holders by guests in the newest reports, as a share of their pace."
         sample = ExpositionSample(found.loss_p95, {"quantile": "0.95"})
         yield Family("tessera_holder_loss_ratio", "gauge", words, (sample,))
+    if found.pair_loss_p95 is not None:
+        words = "Loss of holders by an equal in the newest reports, as a share of their pace."
+        sample = ExpositionSample(found.pair_loss_p95, {"quantile": "0.95"})
+        yield Family("tessera_pair_loss_ratio", "gauge", words, (sample,))
 
 
 def _regret_families(viewer: Viewer, view: ClusterView, now: datetime) -> Iterator[Family]:

@@ -25,9 +25,11 @@ from tenants.clock import database_now
 class GuestOnDeviceOut(TypedDict):
     """A guest of a device; `job_id` is null and `name` empty if you may not see the job.
 
-    `open` is the share of the time in which guests may run. `state` is `open`, `closed`, `frozen`
-    or `leaving`, and empty without a recent report. Limits are `enforced`, `cooperative` or
-    `none`.
+    `open` is the share of the time in which guests may run. `state` is `open`, `closed`, `frozen`,
+    `suspended` (it waits for its turn) or `leaving`, and empty without a recent report. Limits are
+    `enforced`, `cooperative` or `none`. With `is_peer`, its policy has paired it with the holder
+    as an equal: they take turns of `turn_seconds`, or run at the same time (0). `tier` is how it
+    is suspended now, `holder_tier` how the holder is; both are empty while the job works.
     """
 
     slot: int
@@ -39,6 +41,10 @@ class GuestOnDeviceOut(TypedDict):
     compute_limit: str
     open: float | None
     state: str
+    is_peer: bool
+    turn_seconds: float
+    tier: str
+    holder_tier: str
 
 
 class SharingModeOut(TypedDict):
@@ -83,14 +89,19 @@ class NodeSharingOut(TypedDict):
 class ClusterSharingOut(TypedDict):
     """Totals of device sharing.
 
-    `guests` are numbers by state. `loss_p95` is the 95th percentile of the newest losses of
-    holders, `over_limit` the number of holders with a minute above their limit in the last 24 h.
+    `guests` and `peers` (equals of a holder) are numbers by state, `suspended` the jobs that wait
+    for their turn by tier, with holders. `loss_p95` is the 95th percentile of the newest losses of
+    holders with guests, `pair_loss_p95` of those with an equal, `over_limit` the number of holders
+    with a minute above their limit in the last 24 h.
     """
 
     sharing: Annotated[bool, From("enabled")]
     devices: int
     guests: dict[str, int]
+    peers: dict[str, int]
+    suspended: dict[str, int]
     loss_p95: float | None
+    pair_loss_p95: float | None
     limit: float | None
     over_limit: int
     delay_seconds: float

@@ -189,6 +189,10 @@ def _map_guest(guest: GuestOnDevice) -> MapGuest:
         state=guest.state,
         mode=guest.mode,
         limits=limits_in_words(guest.memory_limit, guest.compute_limit),
+        is_peer=guest.is_peer,
+        turn_seconds=guest.turn_seconds,
+        tier=guest.tier,
+        holder_tier=guest.holder_tier,
     )
 
 

@@ -302,12 +302,21 @@ def _guest_in_words(leaf: int, guest: MapGuest) -> str:
     facts = [word(guest.state or "unknown")]
     if guest.open is not None:
         facts.append(_("open for %(share)s of the time") % {"share": words.percent(guest.open)})
+    if guest.tier:
+        facts[0] = _("suspended (%(tier)s)") % {"tier": guest.tier}
+    if guest.turn_seconds:
+        facts.append(_("turns of %(time)s") % {"time": words.duration(guest.turn_seconds)})
+    if guest.holder_tier:
+        facts.append(_("holder suspended (%(tier)s)") % {"tier": guest.holder_tier})
     facts.append(f"{guest.mode}: {guest.limits}")
-    return _("device %(index)s: guest %(who)s (%(facts)s)") % {
+    values = {
         "index": leaf,
         "who": who if guest.job_id is None else f"{guest.job_id} {guest.name}",
         "facts": _(", ").join(facts),
     }
+    if guest.is_peer:
+        return _("device %(index)s: paired with %(who)s (%(facts)s)") % values
+    return _("device %(index)s: guest %(who)s (%(facts)s)") % values
 
 
 def _legend_kind(kind: TileKind, occupant: MapOccupant | None) -> str:

@@ -25,6 +25,7 @@ def sharing(request: PageRequest, job_id: int) -> HttpResponse:
     context = {
         "sharing": found,
         "stats": _stats(found),
+        "is_paired": any(device.is_pair for device in found.devices),
         "can_stop": is_on and request.viewer.can_stop(job.tenant_id, job.owner_id),
     }
     return request.render("job/_sharing.html", context)
@@ -35,12 +36,11 @@ def sharing(request: PageRequest, job_id: int) -> HttpResponse:
 def loss(request: PageRequest, job_id: int) -> HttpResponse:
     """Return the figure of the loss by minute, fetched when the chart comes into view."""
     job = visible_job(request.viewer, job_id)
-    limit = slowdown_percent(job) / 100
-    figure = loss_figure(sharing_minutes(job.pk, limit), limit)
+    figure = loss_figure(sharing_minutes(job.pk, slowdown_percent(job) / 100))
     return JsonResponse(figure, headers={"Cache-Control": "private, no-store"})
 
 
-def loss_figure(minutes: Sequence[SharedMinuteRow], limit: float) -> dict[str, Any]:
+def loss_figure(minutes: Sequence[SharedMinuteRow]) -> dict[str, Any]:
     """Build the figure of the loss by minute in percent, with its sentence."""
     known = [row for row in minutes if row.loss is not None]
     if not known:
@@ -57,32 +57,32 @@ def loss_figure(minutes: Sequence[SharedMinuteRow], limit: float) -> dict[str, A
             "colour": "c1",
         },
         {
-            "x": [at[0], at[-1]],
-            "y": [100 * limit] * 2,
+            "x": at,
+            "y": [round(100 * row.limit, 2) for row in known],
             "name": _("limit"),
             "type": "scatter",
             "mode": "lines",
-            "line": {"dash": "dash"},
+            "line": {"dash": "dash", "shape": "hv"},
             "colour": "bad",
         },
     ]
     summary = _("Mean %(mean)s, largest %(most)s; limit %(limit)s, exceeded in %(over)s.") % {
         "mean": words.percent(sum(losses) / len(losses)),
         "most": words.percent(max(losses)),
-        "limit": words.percent(limit),
+        "limit": words.percent(known[-1].limit),
         "over": words.plural(over, "minute", "minutes"),
     }
     return {"data": traces, "layout": {"yaxis": {"ticksuffix": " %"}}, "summary": summary}
 
 
 def _stats(found: JobSharing) -> tuple[Stat, ...]:
-    """Build the tiles of a holder with guests."""
+    """Build the tiles of a holder with guests or an equal."""
     measured = [row for row in found.devices if row.loss is not None]
     if found.role != HOLDER or not measured:
         return ()
     worst = max(measured, key=lambda row: row.loss or 0.0)
     value, unit = words.percent(max(worst.loss or 0.0, 0.0)).split(words.NO_BREAK)
-    context = _("limit %(share)s") % {"share": words.percent(found.slowdown_percent / 100)}
+    context = _("limit %(share)s") % {"share": words.percent(worst.limit)}
     if worst.loss_low is not None and worst.loss_high is not None:
         context = _("%(limit)s; 95 %% interval %(low)s to %(high)s") % {
             "limit": context,
@@ -92,12 +92,12 @@ def _stats(found: JobSharing) -> tuple[Stat, ...]:
     return (
         Stat(label=_("Loss, last minute"), value=value, unit=unit, context=context),
         Stat(
-            label=_("Delay by guests"),
+            label=_("Delay by an equal") if worst.is_pair else _("Delay by guests"),
             value=words.duration(max(row.delay_seconds for row in measured)),
             context=_("since the start of the job"),
         ),
         Stat(
-            label=_("Step without guests"),
+            label=_("Step alone"),
             value="" if worst.baseline is None else words.decimal(1000 * worst.baseline, 0),
             unit="ms",
             context=_("mean of the newest closed steps"),

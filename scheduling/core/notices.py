@@ -31,6 +31,7 @@ class NoticeEvent(StrEnum):
     JOB_SUSPECT = "job.suspect"
     JOB_IDLE = "job.idle"
     JOB_SLOWED = "job.slowed"
+    JOB_PROMOTED = "job.promoted"
     QUOTA_GUARANTEE = "quota.guarantee"
     QUOTA_GPU_HOURS = "quota.gpu-hours"
     NODE_READY = "node.ready"
@@ -56,6 +57,7 @@ EVENT_WORDS: Final[Mapping[NoticeEvent, str]] = MappingProxyType(
         _E.JOB_SUSPECT: sentence("event-suspect"),
         _E.JOB_IDLE: sentence("event-idle"),
         _E.JOB_SLOWED: sentence("event-slowed"),
+        _E.JOB_PROMOTED: sentence("event-promoted"),
         _E.QUOTA_GUARANTEE: sentence("event-guarantee-used"),
         _E.QUOTA_GPU_HOURS: sentence("event-budget-used"),
         _E.NODE_READY: sentence("event-node-ready"),
@@ -85,7 +87,7 @@ QUOTA_EVENTS: Final = tuple(event for event in NoticeEvent if event.startswith("
 CHOSEN_EVENTS: Final = (*JOB_EVENTS, *QUOTA_EVENTS, *CLUSTER_EVENTS)
 """Selectable events; a ping is sent on request."""
 
-QUIET_EVENTS: Final = (_E.JOB_SUCCEEDED, _E.JOB_STOPPED)
+QUIET_EVENTS: Final = (_E.JOB_SUCCEEDED, _E.JOB_STOPPED, _E.JOB_PROMOTED)
 """Events whose message is in the inbox as read: their person expects them."""
 INBOX_EVENTS: Final = (
     *QUIET_EVENTS,
@@ -119,6 +121,8 @@ JOB_WORDS: Final = tuple(event.removeprefix("job.") for event in JOB_EVENTS)
 
 IDLE_WARNING: Final = "idle-warning"
 SLOWED: Final = "slowed"
+PROMOTED: Final = "promoted"
+"""Kind of the event of a job that has become the holder of its device."""
 _BY_KIND: Final[Mapping[tuple[str, str], NoticeEvent]] = MappingProxyType(
     {
         ("all-running", JobState.RUNNING): _E.JOB_RUNNING,
@@ -128,6 +132,7 @@ _BY_KIND: Final[Mapping[tuple[str, str], NoticeEvent]] = MappingProxyType(
         ("released", JobState.QUEUED): _E.JOB_REQUEUED,
         (IDLE_WARNING, ""): _E.JOB_IDLE,
         (SLOWED, ""): _E.JOB_SLOWED,
+        (PROMOTED, ""): _E.JOB_PROMOTED,
     }
 )
 _BY_STATE: Final[Mapping[str, NoticeEvent]] = MappingProxyType(
@@ -212,6 +217,7 @@ def subject_of(body: Mapping[str, Any]) -> str:
             "running": "runs",
             "idle": "idles",
             "slowed": "is slowed by guests",
+            "promoted": "has its own device",
             "suspect": "is unreachable",
         }.get(verb, {"requeued": "is queued again"}.get(verb, verb))
         return f"Job {job['id']} {job['name']} {said}"

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from django.db.models import QuerySet
 
 from scheduling.clusters.models import ClusterRules
-from scheduling.core.jobspec.sharing import DEFAULT_SLOWDOWN
+from scheduling.core.jobspec.sharing import slowdown_of
 from scheduling.core.sharing.peers import PEER_SLOWDOWN
 from scheduling.enums import LeaseKind
 from scheduling.runs.models import Lease, Member
@@ -105,7 +105,7 @@ def _holders(ids: Sequence[int]) -> dict[int, _Holder]:
     )
     return {
         pk: _Holder(
-            slowdown=(sharing or {}).get("slowdown_percent", DEFAULT_SLOWDOWN) / 100,
+            slowdown=slowdown_of(sharing),
             drain=is_off or stopped_at is not None,
         )
         for pk, sharing, stopped_at in rows

@@ -8,12 +8,13 @@ from typing import Final, NamedTuple
 from django.db import transaction
 from django.db.models import F, Max
 
-from scheduling.core.jobspec.sharing import DEFAULT_SLOWDOWN
+from scheduling.core.jobspec.sharing import slowdown_of
 from scheduling.core.messages import sentence
 from scheduling.core.notices import SLOWED
 from scheduling.core.sharing.pairs import Paces
+from scheduling.core.sharing.peers import PEER_SLOWDOWN
 from scheduling.enums import LeaseKind
-from scheduling.jobs.models import Job, JobEvent
+from scheduling.jobs.models import JobEvent
 from scheduling.jobs.services.lifecycle import Note, record_job_event
 from scheduling.runs.models import Attempt, GuestDelay, Lease, SharedDevice, SharedMinute
 from scheduling.runs.services.pairs import PairObservation, observe_pairs
@@ -27,7 +28,7 @@ _COLUMNS = (
 _OF_MINUTES = (
     "baseline", "loss", "loss_low", "loss_high", "open", "delay_seconds", "closings",
 )  # fmt: skip
-
+_COUNTED = ("guests", "frozen", "peers", "suspended", "limit", "duty")
 
 SLOW_MINUTES: Final = 10
 """Consecutive minutes above the limit of a holder after which its owner is notified."""
@@ -38,19 +39,22 @@ class _Holder(NamedTuple):
     """The holder of a device, with the run ID of its member."""
 
     device_id: int
+    number: int
     member_id: int
     run_id: str
     job_id: int
     is_gpu: bool
     device_type: str
     taken_at: datetime
+    limit: float
 
 
 class _Leases(NamedTuple):
-    """Holders by device number, and jobs of guests by device number and run ID."""
+    """Holders by device number, jobs of guests by device number and run ID, and equals."""
 
     holders: Mapping[int, _Holder]
     guests: Mapping[tuple[int, str], int]
+    peers: frozenset[int]
 
 
 def keep_shared(*, node_id: int, devices: Sequence[DeviceReading], now: datetime) -> int:
@@ -92,6 +96,7 @@ def keep_shared(*, node_id: int, devices: Sequence[DeviceReading], now: datetime
                 **{name: getattr(company, name) for name in _COLUMNS},
             )
         )
+    waiting = frozenset(job for job, one in suspensions.items() if one.now_for is not None)
     with transaction.atomic():
         _book_delays(jobs, rows, now)
         SharedDevice.objects.bulk_create(
@@ -100,8 +105,8 @@ def keep_shared(*, node_id: int, devices: Sequence[DeviceReading], now: datetime
             unique_fields=["device"],
             update_fields=["holder", "at", "guests", *_COLUMNS],
         )
-        _keep_minutes(jobs, rows, now)
-        _keep_suspensions(suspensions)
+        _keep_minutes(jobs, rows, _Company(leases.peers, waiting), now)
+        _keep_suspensions(suspensions, now)
         slowed = {job.job_id for job, row in zip(jobs, rows, strict=True) if (row.loss or 0.0) > 0}
         for job_id in sorted(slowed):
             _warn_if_slowed(job_id, now)
@@ -109,33 +114,39 @@ def keep_shared(*, node_id: int, devices: Sequence[DeviceReading], now: datetime
     return len(rows)
 
 
-def _keep_suspensions(suspensions: Mapping[int, SuspensionReading]) -> None:
-    """Store how the running attempts of some jobs were suspended."""
+def _keep_suspensions(suspensions: Mapping[int, SuspensionReading], now: datetime) -> None:
+    """Store how the running attempts of some jobs were suspended, and are now."""
     for job_id, found in sorted(suspensions.items()):
-        if found.number:
-            Attempt.objects.filter(job_id=job_id, ended_at=None).update(
-                suspended_by=found.tier,
-                suspensions=found.number,
-                suspended_seconds=found.seconds,
-            )
+        if not found.number and not found.tier:
+            continue
+        attempts = Attempt.objects.filter(job_id=job_id, ended_at=None)
+        attempts.update(
+            suspended_by=found.tier,
+            suspensions=found.number,
+            suspended_seconds=found.seconds,
+            suspended_since=(
+                None if found.now_for is None else now - timedelta(seconds=min(found.now_for, 1e8))
+            ),
+        )
 
 
 def _warn_if_slowed(job_id: int, now: datetime) -> None:
-    """Record an event if the loss of a holder was above its limit in each of the last minutes."""
-    sharing = Job.objects.unscoped().filter(pk=job_id).values_list("spec__sharing", flat=True)[0]
-    limit = (sharing or {}).get("slowdown_percent", DEFAULT_SLOWDOWN)
+    """Record an event if the loss of a holder was above its limit in each of the last minutes.
+
+    In a pair the limit is that of an equal.
+    """
     since = now.replace(second=0, microsecond=0) - SLOW_MINUTES * timedelta(minutes=1)
-    newest = SharedMinute.objects.filter(job_id=job_id, minute__gt=since)
-    losses = dict(newest.order_by().values_list("minute").annotate(worst=Max("loss")))
-    above = [loss for loss in losses.values() if loss is not None and loss > limit / 100]
+    newest = SharedMinute.objects.filter(job_id=job_id, minute__gt=since, loss__gt=F("limit"))
+    above = dict(newest.order_by().values_list("minute").annotate(worst=Max("loss")))
+    limit = newest.aggregate(most=Max("limit"))["most"]
     known = JobEvent.objects.filter(job_id=job_id, kind=SLOWED, at__gt=now - WARNED_FOR)
     if len(above) < SLOW_MINUTES or known.exists():
         return
     text = sentence(
         "slowed-by-guests",
-        limit=limit,
+        limit=format(100 * limit, ".0f"),
         minutes=SLOW_MINUTES,
-        loss=format(100 * max(above), ".1f"),
+        loss=format(100 * max(above.values()), ".1f"),
     )
     record_job_event(job_id=job_id, kind=SLOWED, now=now, note=Note(text=text))
 
@@ -147,7 +158,9 @@ def _leases(node_id: int, indices: Sequence[int]) -> _Leases:
         released_at=None,
         kind__in=(LeaseKind.GUEST, LeaseKind.USING),
     ).select_related("device", "attempt", "member")
+    rows = rows.annotate(sharing=F("job__spec__sharing"))
     holders: dict[int, _Holder] = {}
+    peers = frozenset(lease.device.index for lease in rows if lease.is_peer)
     guests: dict[tuple[int, str], int] = {}
     for lease in rows:
         member, index = lease.member, lease.device.index
@@ -157,14 +170,16 @@ def _leases(node_id: int, indices: Sequence[int]) -> _Leases:
         elif lease.kind == LeaseKind.USING:
             holders[index] = _Holder(
                 lease.device_id,
+                index,
                 member.pk,
                 run_id,
                 lease.job_id,
                 lease.device.is_gpu,
                 lease.device.device_type,
                 lease.taken_at,
+                PEER_SLOWDOWN if index in peers else slowdown_of(lease.sharing),
             )
-    return _Leases(holders, guests)
+    return _Leases(holders, guests, peers)
 
 
 def _book_delays(holders: Sequence[_Holder], rows: Sequence[SharedDevice], now: datetime) -> None:
@@ -207,7 +222,16 @@ def _pairs(holders: Sequence[_Holder], rows: Sequence[SharedDevice]) -> Iterator
             yield PairObservation(holder.job_id, guest["job"], holder.device_type, paces)
 
 
-def _keep_minutes(holders: Sequence[_Holder], rows: Sequence[SharedDevice], now: datetime) -> None:
+class _Company(NamedTuple):
+    """Numbers of the devices with equals, and the jobs that wait for their turn now."""
+
+    peers: frozenset[int]
+    waiting: frozenset[int]
+
+
+def _keep_minutes(
+    holders: Sequence[_Holder], rows: Sequence[SharedDevice], company: _Company, now: datetime
+) -> None:
     """Replace the state of this minute in the history of each device."""
     minute = now.replace(second=0, microsecond=0)
     SharedMinute.objects.bulk_create(
@@ -219,11 +243,18 @@ def _keep_minutes(holders: Sequence[_Holder], rows: Sequence[SharedDevice], now:
                 minute=minute,
                 guests=len(row.guests),
                 frozen=sum(bool(guest.get("frozen")) for guest in row.guests),
+                peers=len(row.guests) if holder.number in company.peers else 0,
+                suspended=sum(
+                    job in company.waiting
+                    for job in (holder.job_id, *(guest["job"] for guest in row.guests))
+                ),
+                limit=holder.limit,
+                duty=row.guests[0].get("duty") if len(row.guests) == 1 else None,
                 **{name: getattr(row, name) for name in _OF_MINUTES},
             )
             for holder, row in zip(holders, rows, strict=True)
         ],
         update_conflicts=True,
         unique_fields=["device", "place"],
-        update_fields=["job", "minute", "guests", "frozen", *_OF_MINUTES],
+        update_fields=["job", "minute", *_COUNTED, *_OF_MINUTES],
     )

@@ -84,11 +84,13 @@ class SuspensionReading:
         tier: how it was suspended last (``T0`` or ``T1``); empty before.
         number: number of its suspensions.
         seconds: time for which it was suspended.
+        now_for: seconds of its present suspension; None while it works.
     """
 
     tier: str = ""
     number: int = 0
     seconds: float = 0.0
+    now_for: float | None = None
 
 
 NEVER_SUSPENDED: Final = SuspensionReading()

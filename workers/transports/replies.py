@@ -155,6 +155,7 @@ def _suspension(take: Fields) -> SuspensionReading:
         tier=take.choice("tier", "", ("", "T0", "T1", "T2")),
         number=take.integer("suspensions", 0, 0, (1 << 31) - 1),
         seconds=take.number("suspended_seconds", 0.0, 0.0, 1e10),
+        now_for=take.optional_number("suspended_for", 0.0, 1e10),
     )
 
 

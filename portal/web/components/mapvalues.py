@@ -68,9 +68,12 @@ class MapGuest:
         tenant: name of the tenant; empty when the viewer may not see it.
         job_id: None when the viewer may not see the job.
         open: share of the time in which it may run, in [0, 1]; None if unknown.
-        state: ``open``, ``closed``, ``frozen``, ``leaving``, or empty if unknown.
+        state: ``open``, ``closed``, ``frozen``, ``suspended``, ``leaving``, or empty if unknown.
         mode: sharing mode of the device.
         limits: how memory and compute are limited, in words.
+        is_peer: whether it is an equal of the holder.
+        turn_seconds: length of a turn; 0 without turns.
+        tier, holder_tier: how it and the holder are suspended now; empty while they work.
     """
 
     tenant: str
@@ -80,6 +83,10 @@ class MapGuest:
     state: str
     mode: str
     limits: str
+    is_peer: bool = False
+    turn_seconds: float = 0.0
+    tier: str = ""
+    holder_tier: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,18 +1,19 @@
 """Shared devices of the cluster and of a node: guests, limits, and the history of the switches."""
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from django.db.models import Count, Max, Min, Q, Sum
+from django.db.models import Count, Exists, F, Max, Min, OuterRef, Q, Sum
 
 from scheduling.clusters.models import ClusterRules, Device
 from scheduling.clusters.queries.nodes import node_for
-from scheduling.core.jobspec.sharing import DEFAULT_SLOWDOWN
+from scheduling.core.jobspec.sharing import slowdown_of
 from scheduling.core.messages import sentence
 from scheduling.core.sharing.hosts import LIMITS, SharingMode
+from scheduling.core.sharing.peers import tier_now
 from scheduling.enums import LeaseKind
 from scheduling.runs.models import GuestDelay, Lease, SharedDevice, SharedMinute
 from tenants.models import AuditEntry
@@ -34,8 +35,13 @@ class GuestOnDevice:
         tenant: name of the tenant, or "another tenant".
         job_id: None if the viewer may not see the job; its name is then empty.
         open: share of the time in which the gate is open, 0 to 1; None without a recent report.
-        state: ``open``, ``closed``, ``frozen``, ``leaving``, or empty if unknown.
+        state: ``open``, ``closed``, ``frozen``, ``suspended`` (it waits for its turn),
+            ``leaving``, or empty if unknown.
         memory_limit, compute_limit: ``enforced``, ``cooperative`` or ``none``.
+        is_peer: whether the policy has paired it with the holder as an equal.
+        turn_seconds: length of a turn; 0 if it runs at the same time as the holder.
+        tier: how it is suspended now (``SuspensionTier``); empty while it works.
+        holder_tier: how the holder is suspended now, for the turn of another job.
     """
 
     slot: int
@@ -47,6 +53,10 @@ class GuestOnDevice:
     compute_limit: str
     open: float | None
     state: str
+    is_peer: bool = False
+    turn_seconds: float = 0.0
+    tier: str = ""
+    holder_tier: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +67,12 @@ class ClusterSharing:
         enabled: whether the cluster shares devices.
         devices: devices with guests now.
         guests: running guests by state, as in ``GuestOnDevice``.
-        loss_p95: 95th percentile of the newest losses of holders; None without figures.
-        limit: the largest loss that one of these holders allows.
+        peers: running jobs that share a device with a holder as its equal, by state.
+        suspended: jobs that wait for their turn on a device now, by tier; with holders.
+        loss_p95: 95th percentile of the newest losses of holders with guests; None without
+            figures.
+        pair_loss_p95: the same for holders with an equal.
+        limit: the largest loss that one of the holders with guests allows.
         over_limit: holders whose loss was above their limit in a minute of the last 24 hours.
         delay_seconds: delay of holders by guests today (UTC).
     """
@@ -66,7 +80,10 @@ class ClusterSharing:
     enabled: bool
     devices: int
     guests: Mapping[str, int]
+    peers: Mapping[str, int]
+    suspended: Mapping[str, int]
     loss_p95: float | None
+    pair_loss_p95: float | None
     limit: float | None
     over_limit: int
     delay_seconds: float
@@ -137,45 +154,57 @@ def guests_on_devices(
         rows = rows.filter(device__node_id=node_id)
     visible = viewer.tenant_ids(Permission.VIEW_JOBS)
     found: dict[int, list[GuestOnDevice]] = defaultdict(list)
-    values = rows.order_by("device_id", "slot").values_list(
+    values = rows.order_by("device_id", "slot").values(
         "device_id", "slot", "mode", "job_id", "job__name", "job__tenant_id", "taken_at",
         "member__stop_asked_at", "beside_id", "device__shared__holder_id", "device__shared__at",
-        "device__shared__open", "device__shared__guests",
+        "device__shared__open", "device__shared__guests", "is_peer", "turn_seconds",
+        "attempt__suspended_since", "attempt__suspended_by",
+        "beside__attempt__suspended_since", "beside__attempt__suspended_by",
     )  # fmt: skip
-    for (
-        device,
-        slot,
-        mode,
-        job,
-        name,
-        tenant,
-        taken,
-        stop,
-        holder_member,
-        holder,
-        at,
-        share,
-        reported,
-    ) in values:
-        is_fresh = holder == holder_member and at is not None and at > max(now - FRESH, taken)
-        newest = (reported or ()) if is_fresh else ()
-        state: Mapping[str, Any] = next((one for one in newest if one["job"] == job), {})
-        limits = LIMITS[SharingMode(mode)]
+    for row in values:
+        tenant = row["job__tenant_id"]
         is_visible = visible is None or tenant in visible
-        found[device].append(
+        found[row["device_id"]].append(
             GuestOnDevice(
-                slot=slot,
+                slot=row["slot"],
                 tenant=viewer.name_of(tenant),
-                job_id=job if is_visible else None,
-                name=name if is_visible else "",
-                mode=mode,
-                memory_limit=limits.memory,
-                compute_limit=limits.compute,
-                open=share if is_fresh else None,
-                state="leaving" if stop is not None else _state(state),
+                job_id=row["job_id"] if is_visible else None,
+                name=row["job__name"] if is_visible else "",
+                **_state_on_device(row, now),
             )
         )
     return {device: tuple(guests) for device, guests in found.items()}
+
+
+def _state_on_device(row: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """Return the state of a guest or an equal; parts without a recent report are unknown."""
+    at = row["device__shared__at"]
+    is_fresh = (
+        row["device__shared__holder_id"] == row["beside_id"]
+        and at is not None
+        and at > max(now - FRESH, row["taken_at"])
+    )
+    newest = (row["device__shared__guests"] or ()) if is_fresh else ()
+    report: Mapping[str, Any] = next((one for one in newest if one["job"] == row["job_id"]), {})
+    limits = LIMITS[SharingMode(row["mode"])]
+    turns = row["turn_seconds"] if is_fresh else 0.0
+    tier = tier_now(row["attempt__suspended_by"], row["attempt__suspended_since"], turns)
+    holder_by, holder_since = (
+        row["beside__attempt__suspended_by"],
+        row["beside__attempt__suspended_since"],
+    )
+    is_leaving = row["member__stop_asked_at"] is not None
+    return {
+        "mode": row["mode"],
+        "memory_limit": limits.memory,
+        "compute_limit": limits.compute,
+        "open": row["device__shared__open"] if is_fresh and not turns else None,
+        "state": "leaving" if is_leaving else "suspended" if tier else _state(report),
+        "is_peer": row["is_peer"],
+        "turn_seconds": row["turn_seconds"],
+        "tier": tier,
+        "holder_tier": tier_now(holder_by, holder_since, turns),
+    }
 
 
 def _state(report: Mapping[str, Any]) -> str:
@@ -190,46 +219,57 @@ def _state(report: Mapping[str, Any]) -> str:
 def cluster_sharing(viewer: Viewer, *, now: datetime) -> ClusterSharing:
     """Return the totals of device sharing, in at most five queries."""
     on_devices = guests_on_devices(viewer, now=now)
-    states: dict[str, int] = defaultdict(int)
-    for guests in on_devices.values():
-        for guest in guests:
-            states[guest.state or "unknown"] += 1
-    losses, limits = _losses(now)
+    guests, peers, suspended = Counter[str](), Counter[str](), Counter[str]()
+    for there in on_devices.values():
+        suspended.update({one.holder_tier for one in there} - {""})
+        suspended.update(one.tier for one in there if one.tier)
+        for one in there:
+            (peers if one.is_peer else guests)[one.state or "unknown"] += 1
+    of_guests, of_pairs = _losses(now)
     delays = GuestDelay.objects.filter(day=now.date()).aggregate(total=Sum("seconds"))
     return ClusterSharing(
         enabled=ClusterRules.objects.filter(sharing=True).exists(),
         devices=len(on_devices),
-        guests=dict(states),
-        loss_p95=losses[min(int(0.95 * len(losses)), len(losses) - 1)] if losses else None,
-        limit=max(limits, default=None),
+        guests=dict(guests),
+        peers=dict(peers),
+        suspended=dict(suspended),
+        loss_p95=_p95([loss for loss, _ in of_guests]),
+        pair_loss_p95=_p95(of_pairs),
+        limit=max((limit for _, limit in of_guests), default=None),
         over_limit=_over_limit(now),
         delay_seconds=delays["total"] or 0.0,
     )
 
 
-def _losses(now: datetime) -> tuple[list[float], list[float]]:
-    """Return the newest loss of each holder in ascending order, and the limits of the holders."""
+def _p95(losses: Sequence[float]) -> float | None:
+    ordered = sorted(losses)
+    return ordered[min(int(0.95 * len(ordered)), len(ordered) - 1)] if ordered else None
+
+
+def _losses(now: datetime) -> tuple[list[tuple[float, float]], list[float]]:
+    """Return the newest loss and the limit of each holder with guests; losses of pairs."""
     rows = SharedDevice.objects.filter(at__gt=now - FRESH, loss__isnull=False)
+    pairs = Lease.objects.filter(
+        beside=OuterRef("holder_id"), device=OuterRef("device_id"), released_at=None, is_peer=True
+    )
     found = {
-        member: (loss, _limit_of(sharing))
-        for member, loss, sharing in rows.values_list(
-            "holder_id", "loss", "holder__attempt__job__spec__sharing"
+        member: (loss, sharing, is_pair)
+        for member, loss, sharing, is_pair in rows.annotate(is_pair=Exists(pairs)).values_list(
+            "holder_id", "loss", "holder__attempt__job__spec__sharing", "is_pair"
         )
     }
-    return sorted(loss for loss, _ in found.values() if loss is not None), [
-        limit for _, limit in found.values()
+    guests = [
+        (loss, slowdown_of(sharing))
+        for loss, sharing, is_pair in found.values()
+        if loss is not None and not is_pair
     ]
-
-
-def _limit_of(sharing: Mapping[str, Any] | None) -> float:
-    return float((sharing or {}).get("slowdown_percent", DEFAULT_SLOWDOWN)) / 100
+    return guests, [loss for loss, _, is_pair in found.values() if loss is not None and is_pair]
 
 
 def _over_limit(now: datetime) -> int:
     """Return the number of jobs with a minute above their limit in the last day."""
-    rows = SharedMinute.objects.filter(minute__gt=now - WINDOW, loss__gt=0.0).order_by()
-    worst = rows.values_list("job_id", "job__spec__sharing").annotate(worst=Max("loss"))
-    return len({job for job, sharing, loss in worst if loss > _limit_of(sharing)})
+    rows = SharedMinute.objects.filter(minute__gt=now - WINDOW, loss__gt=F("limit"))
+    return rows.order_by().values("job_id").distinct().count()
 
 
 def node_sharing(viewer: Viewer, node_id: int, *, now: datetime) -> NodeSharing:
@@ -297,6 +337,10 @@ class SharedMinuteRow:
     Attributes:
         devices: shared devices with a report.
         guests, frozen: their guests, and how many of them were frozen.
+        peers: jobs that shared the devices as equals, among the guests.
+        suspended: jobs that waited for their turn at the end of the minute, with the holder.
+        limit: the loss that the holder allowed then.
+        duty: share of the time in which the only other job worked; None with several devices.
         loss: largest loss of the holder, with its 95 % interval.
         open: smallest share of the time in which guests could run.
         delay_seconds: total delay by guests since the start of the holder.
@@ -307,6 +351,10 @@ class SharedMinuteRow:
     devices: int
     guests: int
     frozen: int
+    peers: int
+    suspended: int
+    limit: float
+    duty: float | None
     loss: float | None
     loss_low: float | None
     loss_high: float | None
@@ -321,13 +369,17 @@ def sharing_minutes(job_id: int, limit: float) -> tuple[SharedMinuteRow, ...]:
 
     Args:
         job_id: a job that the viewer may see.
-        limit: the loss that the job allows, as a share.
+        limit: the loss that the job allows, as a share, for minutes without a stored limit.
     """
     rows = SharedMinute.objects.filter(job_id=job_id).order_by("minute").values("minute")
     rows = rows.annotate(
         devices=Count("pk"),
         all_guests=Sum("guests"),
         all_frozen=Sum("frozen"),
+        all_peers=Sum("peers"),
+        all_suspended=Sum("suspended"),
+        most_limit=Max("limit"),
+        least_duty=Min("duty"),
         worst=Max("loss"),
         low=Max("loss_low"),
         high=Max("loss_high"),
@@ -341,13 +393,18 @@ def sharing_minutes(job_id: int, limit: float) -> tuple[SharedMinuteRow, ...]:
             devices=row["devices"],
             guests=row["all_guests"],
             frozen=row["all_frozen"],
+            peers=row["all_peers"],
+            suspended=row["all_suspended"],
+            limit=limit if row["most_limit"] is None else row["most_limit"],
+            duty=row["least_duty"] if row["devices"] == 1 else None,
             loss=row["worst"],
             loss_low=row["low"],
             loss_high=row["high"],
             open=row["least_open"],
             delay_seconds=row["delay"],
             closings=row["closed"],
-            over_limit=row["worst"] is not None and row["worst"] > limit,
+            over_limit=row["worst"] is not None
+            and row["worst"] > (limit if row["most_limit"] is None else row["most_limit"]),
         )
         for row in rows[: SharedMinute.RING]
     )

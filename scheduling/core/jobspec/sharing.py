@@ -16,6 +16,11 @@ OF_HOLDERS: Final = ("guests", "slowdown_percent")
 OF_GUESTS: Final = ("allowed", "memory", "wants")
 
 
+def slowdown_of(sharing: Mapping[str, Any] | None) -> float:
+    """Return the share of its own pace that a job may lose by guests, by its stored field."""
+    return float((sharing or {}).get("slowdown_percent", DEFAULT_SLOWDOWN)) / 100
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
     """Guests that a guaranteed job allows, or conditions that an opportunistic guest accepts.

@@ -85,6 +85,26 @@ JOBS: Final[Mapping[str, Template]] = {
         "It is running as a guest on device %(index)s of node %(node)s: its gate is open for "
         "%(open)s of the time, and has closed %(closings)s."
     ),
+    "running-in-a-pair": counted(
+        "It is running on device %(index)s of node %(node)s together with %(n)s other job; its "
+        "policy has paired them. %(pace)s",
+        "It is running on device %(index)s of node %(node)s together with %(n)s other jobs; its "
+        "policy has paired them. %(pace)s",
+    ),
+    "pair-pace": fixed(
+        "The holder runs at %(holder)s of its pace alone, and the other job works for %(other)s "
+        "of the time."
+    ),
+    "pair-not-measured": fixed("Their pace together is not measured yet."),
+    "running-in-turns": counted(
+        "It takes turns of %(turn)s with %(n)s other job on device %(index)s of node %(node)s. "
+        "%(state)s",
+        "It takes turns of %(turn)s with %(n)s other jobs on device %(index)s of node %(node)s. "
+        "%(state)s",
+    ),
+    "turn-works": fixed("It works now."),
+    "turn-suspended": fixed("It is suspended now (%(tier)s), for %(time)s so far."),
+    "turn-unknown": fixed("The node has not reported yet which of them works."),
     "closings": counted("%(n)s time", "%(n)s times"),
     "running-resized": counted(
         "It is running on %(n)s device; it requested %(asked)s. %(rule)s",

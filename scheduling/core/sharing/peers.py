@@ -6,6 +6,7 @@ holder is limited to half of its pace, and the policy separates jobs that are sl
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 from scheduling.core.sharing.hosts import GuestNeed
@@ -32,6 +33,17 @@ def guessed_together(one: float | None, other: float | None) -> Paces:
     total = one + other
     pace = 1.0 if total <= 1.0 else 1.0 / total
     return Paces(pace, pace)
+
+
+def tier_now(tier: str, since: datetime | None, turn_seconds: float) -> str:
+    """Return how a job is suspended now for the turn of another one; empty while it works.
+
+    Args:
+        tier: how it was suspended last.
+        since: time at which its present suspension began; None if it worked at the last report.
+        turn_seconds: length of a turn; 0 without turns, or without a recent report.
+    """
+    return tier if since is not None and turn_seconds > 0 else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

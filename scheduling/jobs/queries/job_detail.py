@@ -10,6 +10,7 @@ from django.db.models import F
 
 from scheduling.core.jobspec.amending import version_of
 from scheduling.core.lifecycle import EVICTED, EndReason, end_reason, end_sentence
+from scheduling.enums import SuspensionTier
 from scheduling.jobs.models import Job, JobDependency
 from scheduling.jobs.queries.events import visible_jobs_among
 from scheduling.jobs.queries.instances import parts_of_job
@@ -73,6 +74,10 @@ class AttemptView:
         end_reason: an ``EndReason``; empty while the attempt is open.
         end_text: the end reason as a sentence, with the checkpoint of an evicted attempt.
         layout: logical workers of each process by member; None if the job has none.
+        suspended_by: tier of its last suspension (``SuspensionTier``): in a turn of another job,
+            or by the checkpoint with which it was evicted; empty without one.
+        suspensions: number of its suspensions in turns.
+        suspended_seconds: time for which they lasted.
     """
 
     id: int
@@ -91,6 +96,9 @@ class AttemptView:
     message: str
     members: tuple[MemberView, ...]
     layout: Sequence[Sequence[int]] | None = None
+    suspended_by: str = ""
+    suspensions: int = 0
+    suspended_seconds: float = 0.0
 
     @property
     def is_evicted(self) -> bool:
@@ -250,6 +258,9 @@ def _attempt(row: Attempt, members: Sequence[MemberView]) -> AttemptView:
         message=row.message,
         members=tuple(members),
         layout=row.layout,
+        suspended_by=SuspensionTier.CHECKPOINT if reason in EVICTED else row.suspended_by,
+        suspensions=row.suspensions,
+        suspended_seconds=row.suspended_seconds,
     )
 
 

@@ -10,15 +10,15 @@ from scheduling.core.lifecycle import FailureClass, JobState, PreemptionRule
 from scheduling.core.messages import message, sentence
 from scheduling.core.reasons import stored_steps, stored_text, with_message
 from scheduling.core.round.gates import jobs_named
-from scheduling.enums import LeaseKind
 from scheduling.estimates.models import StartEstimate
 from scheduling.estimates.queries import Eta, eta_of, holds_for, is_of, no_estimate_of, steps_left
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.events import visible_jobs_among
 from scheduling.jobs.queries.job_columns import ASK_A_LEAD, jobs_ahead, waits_for_a_lead
 from scheduling.jobs.queries.jobs import visible_job
+from scheduling.jobs.queries.shared_running import shared_state, time_span
 from scheduling.rounds.queries import RoundHealth, newest_round, round_health
-from scheduling.runs.models import Attempt, Lease, Preemption
+from scheduling.runs.models import Attempt, Preemption
 from tenants.viewers import Viewer
 from tessera.messages import Message, plain
 from tessera.reasons import ReasonCode
@@ -100,7 +100,7 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
     """
     job = visible_job(viewer, job_id)
     if job.state != JobState.QUEUED:
-        text = sentence(_as_guest(job) or _state(job))
+        text = sentence(shared_state(job, now) or _state(job))
         return _answer(job, code="", text=text, unblock=_next_steps(job))
     number, at = newest_round()
     age = (now - at).total_seconds() if at else None
@@ -118,27 +118,6 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
         answer = _answer(job, code=ReasonCode.WAITING_FOR_ROUND, text=text)
         return replace(answer, pending=(STEPS, ETA))
     return replace(_by_its_reason(viewer, job), round_number=number)
-
-
-def _as_guest(job: Job) -> Message | None:
-    """Describe a running guest; None for a job that holds its devices."""
-    if job.state != JobState.RUNNING or job.guest_floor is None:
-        return None
-    leases = Lease.objects.filter(job=job, released_at=None, kind=LeaseKind.GUEST)
-    found = leases.select_related("device__node", "device__shared").first()
-    if found is None:
-        return None
-    device = found.device
-    shared = getattr(device, "shared", None)
-    if shared is None or shared.holder_id != found.beside_id or shared.open is None:
-        return message("running-as-guest", index=device.index, node=device.node.name)
-    return message(
-        "running-as-guest-open",
-        index=device.index,
-        node=device.node.name,
-        open=format(shared.open, ".0%"),
-        closings=message("closings", n=shared.closings),
-    )
 
 
 def _by_its_reason(viewer: Viewer, job: Job) -> Why:
@@ -251,13 +230,7 @@ def _due(age: float, round_seconds: float) -> Message:
 def _silence(age: float | None) -> Message:
     if age is None:
         return message("no-round-ever")
-    minutes, seconds = divmod(int(age), 60)
-    time = (
-        message("minutes-seconds", minutes=minutes, seconds=seconds)
-        if minutes
-        else message("seconds", seconds=seconds)
-    )
-    return message("no-round-for", time=time)
+    return message("no-round-for", time=time_span(age))
 
 
 def _state(job: Job) -> Message:
@@ -305,14 +278,7 @@ def _run_time(job: Job) -> Message | None:
     """Return a message with the time from first start to end; None if the job never started."""
     if job.first_started_at is None or job.finished_at is None:
         return None
-    seconds = int((job.finished_at - job.first_started_at).total_seconds())
-    hours, rest = divmod(seconds, 3600)
-    minutes, left = divmod(rest, 60)
-    if hours:
-        return message("hours-minutes", hours=hours, minutes=minutes)
-    if minutes:
-        return message("minutes-seconds", minutes=minutes, seconds=left)
-    return message("seconds", seconds=left)
+    return time_span((job.finished_at - job.first_started_at).total_seconds())
 
 
 def _next_steps(job: Job) -> tuple[str, ...]:

@@ -2,13 +2,13 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
 
 from django.db import transaction
 from django.db.models import Q
 
 from scheduling.clusters.models import ClusterRules
 from scheduling.core.messages import sentence
+from scheduling.core.notices import PROMOTED
 from scheduling.core.sharing.hosts import MOST_GUESTS, Consent, SharingMode, consents, may_meet
 from scheduling.core.values import GuestStart, PeerStart, Start
 from scheduling.enums import JobClass, LeaseKind, MemberStep, NodeState
@@ -17,9 +17,6 @@ from scheduling.jobs.services.lifecycle import Note, record_job_events
 from scheduling.rounds.services.starts import GuestSeat
 from scheduling.runs.models import Attempt, Lease
 from scheduling.runs.services.gang_outcomes import tell_coordinators
-
-PROMOTED: Final = "promoted"
-"""Kind of the event of a guest that has become the holder of its device."""
 
 
 def seats_now(

@@ -14,7 +14,7 @@ from django.db.models import TextField
 from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Cast
 
-from scheduling.core.jobspec.sharing import DEFAULT_SLOWDOWN
+from scheduling.core.jobspec.sharing import slowdown_of
 from scheduling.core.round.declared_terms import APPLICATION_LABEL
 from scheduling.core.sharing.hosts import Consent, GuestNeed, Host, SharingMode
 from scheduling.core.sharing.pairs import SLOWDOWN, Paces, PairRecord, application_of, guessed
@@ -260,7 +260,7 @@ def _host(
     )
     if consent is Consent.NONE or rule.most_guests == 0:
         return None
-    slowdown = sharing.get("slowdown_percent", DEFAULT_SLOWDOWN) / 100
+    slowdown = slowdown_of(sharing)
     running_at, steps = row["attempt__running_at"], row["attempt__progress__steps"] or 0
     if row["member__step"] != MemberStep.RUNNING or row["member__stop_asked_at"] is not None:
         steps = 0  # the holder is leaving: its guests may stay until then, and no guest may join

@@ -20,7 +20,8 @@ class Attempt(models.Model):
     process by member, if the job has logical workers. An attempt that began as a guest of another
     job's device has ``is_guest`` until its end; it holds the device from ``promoted_at`` on. With
     ``is_peer``, its policy has paired it with that job, so that both are charged. ``suspended_by``
-    is the tier of its latest suspension (``SuspensionTier``).
+    is the tier of its latest suspension (``SuspensionTier``), and ``suspended_since`` its begin
+    while it lasts.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="attempts")
@@ -40,6 +41,7 @@ class Attempt(models.Model):
     suspended_by = models.CharField(max_length=2, choices=SuspensionTier, blank=True, default="")
     suspensions = models.PositiveIntegerField(default=0)
     suspended_seconds = models.FloatField(default=0)
+    suspended_since = models.DateTimeField(null=True)
     promoted_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField()
     running_at = models.DateTimeField(null=True)

@@ -46,7 +46,9 @@ class SharedMinute(models.Model):
 
     The rows of a device are a ring: ``place`` is the number of the minute modulo the length of the
     ring, so that they cannot grow. ``delay_seconds`` and ``closings`` count since the start of the
-    holder.
+    holder. ``limit`` is the loss that the holder allows; None in old rows. ``peers`` is the number
+    of equals among the guests, ``suspended`` that of the jobs that wait for their turn, with the
+    holder, and ``duty`` the share of the time in which the only other job works.
     """
 
     RING: Final = 1440
@@ -58,6 +60,10 @@ class SharedMinute(models.Model):
     minute = models.DateTimeField()
     guests = models.PositiveSmallIntegerField()
     frozen = models.PositiveSmallIntegerField()
+    peers = models.PositiveSmallIntegerField(default=0, db_default=0)
+    suspended = models.PositiveSmallIntegerField(default=0, db_default=0)
+    limit = models.FloatField(null=True)
+    duty = models.FloatField(null=True)
     baseline = models.FloatField(null=True)
     loss = models.FloatField(null=True)
     loss_low = models.FloatField(null=True)

@@ -9,8 +9,9 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from scheduling.clusters.models import ClusterRules
-from scheduling.core.jobspec.sharing import DEFAULT_SLOWDOWN
+from scheduling.core.jobspec.sharing import DEFAULT_SLOWDOWN, slowdown_of
 from scheduling.core.sharing.hosts import LIMITS, Consent, SharingMode
+from scheduling.core.sharing.peers import PEER_SLOWDOWN, tier_now
 from scheduling.enums import JobClass, LeaseKind
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.jobs import visible_job
@@ -18,7 +19,7 @@ from scheduling.runs.models import Lease, SharedDevice
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
-HOLDER, GUEST, NEITHER = "holder", "guest", ""
+HOLDER, GUEST, PEER, NEITHER = "holder", "guest", "peer", ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,9 @@ class SharedWith:
         most: bytes that a guest may use at first; None for the holder.
         duty: share of the time in which a guest works, 0 to 1; None if unknown.
         frozen: whether a guest is frozen now.
+        role: ``holder``, ``guest``, or ``peer`` for an equal of the holder.
+        tier: how it is suspended for the turn of another job now; empty while it works.
+        suspended_since: time at which that began; None while it works.
     """
 
     job_id: int | None
@@ -44,6 +48,9 @@ class SharedWith:
     most: int | None = None
     duty: float | None = None
     frozen: bool = False
+    role: str = GUEST
+    tier: str = ""
+    suspended_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +66,11 @@ class SharedDeviceRow:
         open: share of the time in which guests may run.
         delay_seconds: total delay of the holder by guests.
         closings: number of times that the gate closed.
+        limit: share of its own pace that the holder may lose: its slowdown, or that of an equal.
+        turn_seconds: length of a turn, if the jobs take turns; else 0.
+        role: ``holder``, ``guest`` or ``peer``: that of this job.
+        tier: how this job is suspended for the turn of another job now; empty while it works.
+        suspended_since: time at which that began; None while it works.
     """
 
     node: str
@@ -76,6 +88,21 @@ class SharedDeviceRow:
     open: float | None = None
     delay_seconds: float = 0.0
     closings: int = 0
+    limit: float = DEFAULT_SLOWDOWN / 100
+    turn_seconds: float = 0.0
+    role: str = HOLDER
+    tier: str = ""
+    suspended_since: datetime | None = None
+
+    @property
+    def place(self) -> str:
+        """Node and number of the device, as pages show them."""
+        return f"{self.node}/{self.index}"
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether equals share the device."""
+        return any(PEER in (other.role, self.role) for other in self.others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +110,14 @@ class JobSharing:
     """Device sharing of a job.
 
     Attributes:
-        role: ``holder`` or ``guest`` of shared devices, or empty.
+        role: ``holder``, ``guest`` or ``peer`` (an equal beside the holder), or empty.
         guests: guests that the job allows (``Consent``); empty for opportunistic jobs.
         slowdown_percent: percent of its own pace that the job may lose by guests.
         enabled: whether the cluster shares devices.
         stopped_at: time at which sharing was stopped for the job; None if it was not.
         guest_seconds: seconds that ended attempts of the job have run as a guest.
+        suspensions: number of suspensions of the current attempt in turns.
+        suspended_seconds: time for which they lasted.
     """
 
     job_id: int
@@ -99,6 +128,8 @@ class JobSharing:
     stopped_at: datetime | None
     guest_seconds: float
     devices: tuple[SharedDeviceRow, ...]
+    suspensions: int = 0
+    suspended_seconds: float = 0.0
 
 
 def job_sharing(viewer: Viewer, job_id: int) -> JobSharing:
@@ -110,7 +141,7 @@ def job_sharing(viewer: Viewer, job_id: int) -> JobSharing:
     job = visible_job(viewer, job_id)
     leases = list(_leases(job))
     mine = [lease for lease in leases if lease.job_id == job.pk]
-    is_guest = any(lease.kind == LeaseKind.GUEST for lease in mine)
+    beside = next((lease for lease in mine if lease.kind == LeaseKind.GUEST), None)
     others: dict[int, list[Lease]] = defaultdict(list)
     for lease in leases:
         if lease.job_id != job.pk:
@@ -124,22 +155,28 @@ def job_sharing(viewer: Viewer, job_id: int) -> JobSharing:
         for lease in mine
         if others[lease.device_id]
     )
-    role = GUEST if is_guest else HOLDER if devices else NEITHER
+    attempt = mine[0].attempt if mine else None
     return JobSharing(
         job_id=job.pk,
-        role=role,
+        role=HOLDER
+        if beside is None and devices
+        else NEITHER
+        if beside is None
+        else _role(beside),
         guests=_consent(job),
         slowdown_percent=slowdown_percent(job),
         enabled=ClusterRules.objects.filter(sharing=True).exists(),
         stopped_at=job.sharing_stopped_at,
         guest_seconds=job.guest_seconds,
         devices=devices,
+        suspensions=0 if attempt is None else attempt.suspensions,
+        suspended_seconds=0.0 if attempt is None else attempt.suspended_seconds,
     )
 
 
 def slowdown_percent(job: Job) -> int:
     """Return the percent of its own pace that a job may lose by guests."""
-    return int((job.spec.get("sharing") or {}).get("slowdown_percent", DEFAULT_SLOWDOWN))
+    return round(100 * slowdown_of(job.spec.get("sharing")))
 
 
 def _leases(job: Job) -> "QuerySet[Lease]":
@@ -147,7 +184,14 @@ def _leases(job: Job) -> "QuerySet[Lease]":
     own = Lease.objects.filter(job=job, released_at=None).values("device_id")
     rows = Lease.objects.filter(Q(device_id__in=own), released_at=None)
     rows = rows.exclude(kind=LeaseKind.RESERVED)
-    return rows.select_related("device__node", "job", "member").order_by("device_id", "slot")
+    rows = rows.select_related("device__node", "job", "member", "attempt")
+    return rows.order_by("device_id", "slot")
+
+
+def _role(lease: Lease) -> str:
+    if lease.kind == LeaseKind.USING:
+        return HOLDER
+    return PEER if lease.is_peer else GUEST
 
 
 def _consent(job: Job) -> str:
@@ -180,6 +224,9 @@ def _device_row(
         }
         names = ("at", "loss", "loss_low", "loss_high", "baseline", "open", "delay_seconds")
         figures = {name: getattr(state, name) for name in (*names, "closings")}
+    peers = [one for one in all_there if one.is_peer]
+    turns = max((one.turn_seconds for one in peers), default=0.0)
+    holding = next((one.job for one in all_there if one.kind == LeaseKind.USING), lease.job)
     return SharedDeviceRow(
         node=lease.device.node.name,
         index=lease.device.index,
@@ -187,13 +234,27 @@ def _device_row(
         mode=mode,
         memory_limit=limits.memory,
         compute_limit=limits.compute,
-        others=tuple(_shared_with(one, told.get(one.job_id, {}), visible) for one in others),
+        others=tuple(
+            _shared_with(one, told.get(one.job_id, {}), visible, turns if is_current else 0.0)
+            for one in others
+        ),
+        limit=PEER_SLOWDOWN if peers else slowdown_of(holding.spec.get("sharing")),
+        turn_seconds=turns,
+        role=_role(lease),
+        **_suspended(lease, turns if is_current else 0.0),
         **figures,
     )
 
 
+def _suspended(lease: Lease, turns: float) -> dict[str, Any]:
+    """Return the present suspension of a job in turns; none without a report of the device."""
+    attempt = lease.attempt
+    tier = tier_now(attempt.suspended_by, attempt.suspended_since, turns)
+    return {"tier": tier, "suspended_since": attempt.suspended_since if tier else None}
+
+
 def _shared_with(
-    lease: Lease, told: Mapping[str, Any], visible: frozenset[int] | None
+    lease: Lease, told: Mapping[str, Any], visible: frozenset[int] | None, turns: float
 ) -> SharedWith:
     is_visible = visible is None or lease.job.tenant_id in visible
     return SharedWith(
@@ -205,4 +266,6 @@ def _shared_with(
         most=lease.most,
         duty=told.get("duty"),
         frozen=bool(told.get("frozen")),
+        role=_role(lease),
+        **_suspended(lease, turns),
     )

@@ -40,13 +40,15 @@ def status(context: typer.Context, *, as_json: AsJson = False) -> None:
         print_json(found)
         return
     guests: Mapping[str, int] = found["guests"]
-    states = ", ".join(f"{number} {state}" for state, number in sorted(guests.items()))
     loss, limit = _percent(found["loss_p95"]), _percent(found["limit"])
     for label, value in (
         ("device sharing", "on" if found["sharing"] else "off"),
         ("devices", f"{found['devices']} with guests"),
-        ("guests", states or "none"),
+        ("guests", _numbers(guests)),
+        ("pairs", _numbers(found["peers"])),
+        ("suspended", _numbers(found["suspended"])),
         ("loss", f"{loss} (p95 of holders; limit {limit})" if found["loss_p95"] else "-"),
+        ("pair loss", f"{_percent(found['pair_loss_p95'])} (p95 of holders in a pair)"),
         ("over limit", f"{found['over_limit']} holders in the last 24 h"),
         ("delay today", f"{found['delay_seconds']:.0f} s"),
     ):
@@ -124,20 +126,35 @@ def limit(
 
 
 def print_job(found: Mapping[str, Any]) -> None:
-    """Print the other jobs on the devices of a job."""
+    """Print the other jobs on the devices of a job, and who of them works now."""
     allowed = f"guests {found['guests']}, " if found["guests"] else ""
-    limit = f"limit {found['slowdown_percent']} %"
+    limit = f"limit {max((one['limit'] for one in found['devices']), default=0.0):.0%}"
+    if not found["devices"]:
+        limit = f"limit {found['slowdown_percent']}%"
     state = "stopped" if found["stopped_at"] else "on" if found["enabled"] else "off"
     role = found["role"] or "alone"
     out().print(f"job {found['job_id']}: {role}; {allowed}{limit}; sharing {state}", markup=False)
+    for device in found["devices"]:
+        if device["turn_seconds"]:
+            mine = _turn(device) or "works now"
+            if device["tier"]:
+                mine += f" since {device['suspended_since']}"
+            out().print(
+                f"{device['node']}/{device['index']}: turns of {device['turn_seconds']:.0f} s; "
+                f"this job {mine}; suspended {found['suspensions']} times, "
+                f"{found['suspended_seconds']:.0f} s in all",
+                markup=False,
+            )
     print_table(
-        ("DEVICE", "SLOT", "JOB", "OPEN", "LOSS", "95 %", "LIMITS"),
+        ("DEVICE", "SLOT", "ROLE", "JOB", "STATE", "OPEN", "LOSS", "95 %", "LIMITS"),
         (
             (
                 escape(f"{device['node']}/{device['index']}"),
                 str(other["slot"]),
+                str(other["role"]),
                 _job_name(other),
-                _percent(device["open"]),
+                _turn(other) or _activity(device, other),
+                "-" if device["turn_seconds"] else _percent(device["open"]),
                 _percent(device["loss"]),
                 f"{_percent(device['loss_low'])} to {_percent(device['loss_high'])}",
                 _limits(device),
@@ -189,7 +206,24 @@ def _job_name(other: Mapping[str, Any]) -> str:
     return escape(harmless(f"{other['job_id']} {other['name']}"))
 
 
+def _numbers(states: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {state}" for state, number in sorted(states.items())) or "none"
+
+
+def _turn(found: Mapping[str, Any]) -> str:
+    """Return how a job is suspended; empty while it works."""
+    return f"suspended ({found['tier']})" if found["tier"] else ""
+
+
+def _activity(device: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    if other["leaving"] or other["frozen"]:
+        return "leaving" if other["leaving"] else "frozen"
+    return "works" if device["at"] else "unknown"
+
+
 def _state(guest: Mapping[str, Any]) -> str:
+    if guest["tier"]:
+        return f"turns of {guest['turn_seconds']:.0f} s, suspended ({guest['tier']})"
     share = "" if guest["open"] is None else f"open {_percent(guest['open'])}, "
     return f"{share}{guest['state'] or 'unknown'}"
 

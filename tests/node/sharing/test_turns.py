@@ -52,6 +52,20 @@ def test_a_run_that_leaves_gives_its_turn_to_the_holder() -> None:
     assert turns.suspension("nobody") == Suspension()
 
 
+def test_the_present_suspension_has_its_begin_until_the_run_works_again() -> None:
+    turns = Turns(1.0, "holder", 0.0)
+
+    turns.look(RUNS, 0.5, lambda run_id: "T0" if run_id == "one" else "")
+    waits = {run_id: turns.suspension(run_id) for run_id in RUNS}
+    turns.look(RUNS, 1.0, lambda run_id: "T1")
+    turns.look(RUNS, 1.1, lambda run_id: "T1")
+    handed = {run_id: turns.suspension(run_id).since for run_id in RUNS}
+
+    assert [one.since for one in waits.values()] == [None, 0.5, None]
+    assert waits["one"].tier == "T0"
+    assert handed == {"holder": 1.1, "one": None, "two": 1.0}
+
+
 @pytest.mark.parametrize("program", [GUEST, STRANGER])
 def test_holder_and_guest_work_one_after_the_other(device: SharedDevice, program: str) -> None:
     holder = device.start_holder()

@@ -141,7 +141,7 @@ def report(holder: Job, **figures: Any) -> None:
     told = [{"job": guest.job_id, "frozen": False, "open": True}]
     at = {"at": database_now(), "holder": lease.member, "guests": told}
     SharedDevice.objects.create(device=lease.device, baseline=0.2, **at, **values)
-    minute = {"job": holder, "place": 3, "minute": NOW, "guests": 1, "frozen": 0}
+    minute = {"job": holder, "place": 3, "minute": NOW, "guests": 1, "frozen": 0, "limit": 0.05}
     SharedMinute.objects.create(device=lease.device, **minute, **values)
 
 
@@ -253,7 +253,8 @@ def test_the_totals_count_states_and_holders_above_their_limit(
     text = api("root").get("/metrics").content.decode()
 
     assert found == {
-        "sharing": True, "devices": 1, "guests": {"open": 1}, "loss_p95": 0.061, "limit": 0.05,
+        "sharing": True, "devices": 1, "guests": {"open": 1}, "peers": {}, "suspended": {},
+        "loss_p95": 0.061, "pair_loss_p95": None, "limit": 0.05,
         "over_limit": 1, "delay_seconds": 0.0,
     }  # fmt: skip
     assert 'tessera_guests{state="open"} 1' in text

@@ -81,6 +81,7 @@ def test_attempts_receipts_and_events_name_the_same_end(alice: Client) -> None:
     attempt = attempt_of(alice, job)
 
     assert (attempt["end_reason"], attempt["outcome"]) == ("preempted", "stopped")
+    assert (attempt["suspended_by"], attempt["suspensions"]) == ("T5", 0)
     assert attempt["end_text"] == "Preempted, checkpoint at step 1,234"
     assert "Preempted, checkpoint at step 1,234" in page
     assert "Stopped" not in page

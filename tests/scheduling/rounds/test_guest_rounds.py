@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from scheduling.clusters.models import ClusterRules, Device, Node, VirtualCluster
 from scheduling.clusters.services.guest_limits import limit_guests
 from scheduling.core.lifecycle import FailureClass, JobState
+from scheduling.core.notices import NoticeEvent, event_of
 from scheduling.jobs.models import Job, JobEvent
 from scheduling.jobs.queries.why import why
 from scheduling.maintenance.invariants import violations
@@ -273,7 +274,8 @@ def test_a_guest_gets_its_device_without_a_restart_when_the_holder_has_left():
     assert (lease.kind, lease.slot, lease.beside_id) == ("using", 0, None)
     assert Attempt.objects.get(job=guest, ended_at=None) == attempt
     assert state_of(guest) == JobState.RUNNING
-    assert JobEvent.objects.filter(job=guest, kind="promoted").count() == 1
+    (event,) = JobEvent.objects.filter(job=guest, kind="promoted")
+    assert event_of(event.kind, event.state) is NoticeEvent.JOB_PROMOTED
     assert directive_of(members_of(guest)[0]) is DirectiveKind.SHARE
     assert violations() == ()
 

@@ -365,12 +365,18 @@ class Coordinator:
             "suspensions": found.number,
             "suspended_seconds": round(found.seconds, 3),
             "suspend_seconds": round(found.longest, 3),
+            "suspended_for": (
+                None if found.since is None else round(max(self._looked_at - found.since, 0.0), 3)
+            ),
         }
 
     def _loss(self) -> Tuple[Optional[float], float]:
-        """Return the loss over the last minute and its standard error; None without steps."""
+        """Return the loss over the last minute and its standard error; None without steps.
+
+        In turns, a step contains the turns of others, so that it shows no loss.
+        """
         steps = self._steps
-        if len(steps) < 2:
+        if len(steps) < 2 or self._turns is not None:
             return None, 0.0
         baseline = sum(step.baseline for step in steps)
         loss = sum(step.seconds for step in steps) / baseline - 1

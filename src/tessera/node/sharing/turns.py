@@ -6,7 +6,7 @@ gate (tier T0), or its processes are frozen (tier T1). Its memory stays on the d
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, NamedTuple
+from typing import Callable, Dict, List, NamedTuple, Optional
 
 GATE_TIER, FROZEN_TIER = "T0", "T1"
 
@@ -19,12 +19,14 @@ class Suspension(NamedTuple):
         number: number of its suspensions.
         seconds: time for which it was suspended.
         longest: longest time from the end of its turn until it was suspended, in seconds.
+        since: the node's boot clock when its present suspension began; None while it works.
     """
 
     tier: str = ""
     number: int = 0
     seconds: float = 0.0
     longest: float = 0.0
+    since: Optional[float] = None
 
 
 class Turns:
@@ -59,8 +61,7 @@ class Turns:
         passed, self._looked_at = max(now - self._looked_at, 0.0), now
         for run_id in run_ids:
             if run_id != self._working:
-                known = self.suspension(run_id)
-                self._suspensions[run_id] = known._replace(seconds=known.seconds + passed)
+                self._wait(run_id, passed, now, tier_of)
         self._order = run_ids
         if self._working and self._working not in run_ids:
             self._begin(run_ids[0], now)  # it has left the device
@@ -71,6 +72,15 @@ class Turns:
             self._next, self._since = run_ids[(place + 1) % len(run_ids)], now
         return "" if self._next else self._working
 
+    def _wait(self, run_id: str, passed: float, now: float, tier_of: Callable[[str], str]) -> None:
+        known = self.suspension(run_id)
+        since, tier = known.since, known.tier
+        if since is None and tier_of(run_id):
+            since, tier = now, tier_of(run_id)  # it has come to the device in the turn of another
+        self._suspensions[run_id] = known._replace(
+            seconds=known.seconds + passed, since=since, tier=tier
+        )
+
     def _hand_over(self, now: float, tier_of: Callable[[str], str]) -> None:
         tier = tier_of(self._working)
         if not tier:
@@ -78,9 +88,11 @@ class Turns:
         known = self.suspension(self._working)
         took = now - self._since
         self._suspensions[self._working] = known._replace(
-            tier=tier, number=known.number + 1, longest=max(known.longest, took)
+            tier=tier, number=known.number + 1, longest=max(known.longest, took), since=now
         )
         self._begin(self._next if self._next in self._order else self._order[0], now)
 
     def _begin(self, run_id: str, now: float) -> None:
         self._working, self._next, self._since = run_id, "", now
+        if run_id in self._suspensions:
+            self._suspensions[run_id] = self._suspensions[run_id]._replace(since=None)
