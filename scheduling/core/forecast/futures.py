@@ -96,7 +96,7 @@ def try_futures(
 ) -> Futures:
     """Simulate the live policies forward several times.
 
-    A job that becomes a guest has started.
+    A job that becomes a guest, or runs beside another one as its equal, has started.
 
     Args:
         snapshot: initial state of all futures.
@@ -147,6 +147,7 @@ def _walk(world: SimulatedCluster, targets: set[int], go_on: Callable[[], bool])
         result = world.decide()
         missing.difference_update(start.job_id for start in result.starts)
         missing.difference_update(guest.job_id for guest in result.guests)
+        missing.difference_update(peer.seat.job_id for peer in result.peers)
         missing.difference_update(refused.job_id for refused in result.rejections)
         if not missing:
             return True

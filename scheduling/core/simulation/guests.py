@@ -11,7 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from scheduling.core.jobspec import JobClass
-from scheduling.core.sharing.hosts import STEADY_SECONDS, STEADY_STEPS, GuestNeed, Host
+from scheduling.core.sharing.hosts import (
+    STEADY_SECONDS,
+    STEADY_STEPS,
+    Consent,
+    GuestNeed,
+    Host,
+    SharingMode,
+)
 from scheduling.core.sharing.pairs import SLOWDOWN, Paces, PairPaces, PairRecord, guessed
 from scheduling.core.simulation.events import EventClock, EventKind
 from scheduling.core.simulation.job_table import JobTable
@@ -25,6 +32,8 @@ The simulation replaces its place, type, holder, tenant, slots, and the values t
 """
 
 GUEST_GRACE: Final = 5.0
+UNKNOWN_MEMORY: Final = 1 << 60
+"""Bytes of a device whose memory is not in the snapshot: it is no limit."""
 
 
 def _not_measured(holder: int, guest: int, device_type: str) -> Paces | None:
@@ -61,19 +70,47 @@ class GuestRules:
 def rules_of(snapshot: ClusterSnapshot, paces: PairPaces = _not_measured) -> GuestRules | None:
     """Return the rules of a live snapshot; None if it has neither hosts nor guests.
 
-    Holders that start later admit no guests, since the snapshot does not have their consent.
+    Of the holders that start later, only those that policies may pair admit others, since the
+    snapshot does not have the consent of the other ones.
     """
     if not (snapshot.hosts or snapshot.guests or snapshot.peers or snapshot.peer_needs):
         return None
     known = {(host.holder, host.address): host for host in snapshot.hosts}
+    running = {job.id for job in snapshot.holding}
+    later = {
+        job_id: _later_host(snapshot, need.floor)
+        for job_id, need in snapshot.peer_needs.items()
+        if job_id not in running
+    }
     return GuestRules(
-        offer=lambda job_id, address: known.get((job_id, address)),
+        offer=lambda job_id, address: known.get((job_id, address)) or later.get(job_id),
         needs=snapshot.guest_needs,
         paces=paces,
         guests=snapshot.guests,
         peer_needs=snapshot.peer_needs,
         pair_paces=snapshot.pair_paces,
         peers=snapshot.peers,
+    )
+
+
+def _later_host(snapshot: ClusterSnapshot, floor: int) -> Host:
+    """Return the device of a job that has not started yet; all devices of its types are shared."""
+    memory = max(snapshot.device_memory.values(), default=UNKNOWN_MEMORY)
+    return Host(
+        address="",
+        type="",
+        mode=SharingMode.COOPERATIVE,
+        isolation="",  # only jobs of its tenant
+        tenant=0,
+        consent=Consent.SAME_TENANT,
+        slots=(),
+        most_guests=1,
+        memory_free=max(0, memory - floor),
+        steady_seconds=0.0,
+        steps=0,
+        account_empty=False,
+        pace=guessed(SLOWDOWN, None).guest,
+        seconds_left=0.0,
     )
 
 

@@ -6,6 +6,8 @@ from typing import Any
 import orjson
 import pytest
 
+from scheduling.core.forecast.durations import RunTime, RunTimes
+from scheduling.core.forecast.futures import Past, try_futures
 from scheduling.core.policies.plans import IllegalPlanError
 from scheduling.core.policy_interface import Facts, Plan, Share
 from scheduling.core.round.decide import decide
@@ -311,3 +313,25 @@ def test_gandiva_suspends_jobs_on_their_devices_in_turns() -> None:
     assert world.record.faults == []
     assert len(world.holding) + len(world.guests) == 30
     assert sum(world.record.preemptions.values()) == 0
+
+
+def test_start_estimates_know_the_pairs_of_jobs_that_have_not_started() -> None:
+    jobs = [queued_job(n, vc=GAVEL) for n in range(1, 41)]
+    snapshot = cluster_snapshot(
+        *jobs,
+        vcs=(LANGUAGE, GAVEL),
+        known={job.id: JobFacts(facts=Facts(util=0.4)) for job in jobs},
+        peer_needs={job.id: NEED for job in jobs},
+    )
+    pasts = {job.id: Past(lineage=("a",), most=600.0) for job in jobs}
+    times = RunTimes([RunTime(lineage=("a",), seconds=600.0)] * 30)
+
+    def starts(of: Any) -> int:
+        futures = try_futures(
+            of, times, pasts, futures=1, seed=1, settings=SimulationSettings(grace=10.0, tick=60.0)
+        )
+        return sum(waits[0] < 500.0 for waits in futures.waits.values() if waits)
+
+    alone, paired = starts(replace(snapshot, peer_needs={})), starts(snapshot)
+
+    assert alone < paired
