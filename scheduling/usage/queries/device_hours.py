@@ -6,7 +6,7 @@ gang has left, costs nothing.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -212,14 +212,23 @@ def _use_by(
         leases_since(summed, now=now)
         .order_by()
         .values_list("job__tenant_id", "job__owner_id", "device__is_gpu")
-        .annotate(total=Sum("charged"), live=Count("id", filter=Q(released_at=None)))
+        .annotate(
+            total=Sum("charged"),
+            live=Count("id", filter=Q(released_at=None)),
+            orders=Max("member__share_version"),
+        )
     )
-    for tenant, owner, is_gpu, total, live in newest:
+    is_shared = False
+    for tenant, owner, is_gpu, total, live, orders in newest:
+        is_shared = is_shared or bool(orders)
         if tenant_id not in (None, tenant) or (visible is not None and tenant not in visible):
             continue
         who = owner if person else tenant
         seconds[who, is_gpu] += total.total_seconds() if total else 0.0
         devices[who] += live
+    for tenant, owner, is_gpu, more in _divided_since(summed, now) if is_shared else ():
+        if tenant_id in (None, tenant) and (visible is None or tenant in visible):
+            seconds[owner if person else tenant, is_gpu] += more
     return {
         who: Use(
             hours=DeviceHours(
@@ -230,6 +239,28 @@ def _use_by(
         )
         for who in {who for who, _ in seconds}
     }
+
+
+def _divided_since(instant: datetime, now: datetime) -> Iterator[tuple[int, int, bool, float]]:
+    """Yield corrections of the use after ``instant`` on devices that equals have shared.
+
+    Each row has the tenant and the owner of a job, whether the device is a GPU, and the seconds to
+    add: those of an equal, and minus those of its holder that are charged to others.
+    """
+    peers = Lease.objects.filter(
+        Q(released_at=None) | Q(released_at__gt=instant), is_peer=True, taken_at__lt=now
+    )
+    devices = set(peers.order_by().values_list("device_id", flat=True))
+    charges = divided_charges(devices, until=now, since=instant)
+    since: Any = leases_since(instant, now=now).filter(pk__in=charges)
+    held: dict[int, timedelta] = dict(since.values_list("id", "charged"))
+    rows = Lease.objects.filter(pk__in=charges).order_by("id")
+    for pk, tenant, owner, is_gpu in rows.values_list(
+        "id", "job__tenant_id", "job__owner_id", "device__is_gpu"
+    ):
+        # A negative charge corrects earlier sums, and stays.
+        full = max(held.get(pk, timedelta()).total_seconds(), 0.0)
+        yield tenant, owner, is_gpu, charges[pk] - full
 
 
 def _seconds_of_days(

@@ -14,7 +14,7 @@ from scheduling.rounds.snapshot.reading import take_snapshot
 from scheduling.runs.models import Attempt, Lease, Member, PairPace
 from scheduling.runs.services.guests import set_sharing, stop_sharing
 from scheduling.usage.models import UsageJob
-from scheduling.usage.queries.device_hours import hours_of_jobs
+from scheduling.usage.queries.device_hours import hours_of_jobs, use_by_person, use_by_tenant
 from scheduling.usage.services.usage import sum_usage
 from tenants.roles import Role
 from tests.factories.attempts import members_of
@@ -52,6 +52,7 @@ def _cluster():
     make_cluster(1)
     make_priority_classes()
     make_user("root", is_cluster_admin=True)
+    make_tenant("language", bob=Role.MEMBER)
     make_virtual_cluster(
         tenant=make_tenant("vision", alice=Role.MEMBER, ada=Role.LEAD), policy="mine"
     )
@@ -165,6 +166,35 @@ def test_both_jobs_are_charged_half_of_the_time_in_which_they_share_the_device()
         pk: pytest.approx(seconds) for pk, seconds in charged.items()
     }
     assert Job.objects.unscoped().get(pk=second.pk).guest_seconds == 0.0
+
+
+def use_of_people(job: Job, now: Any) -> dict[int, float]:
+    found = use_by_person(make_viewer("root"), job.tenant_id, now=now)
+    return {person: use.hours.slot * 3600 for person, use in found.items()}
+
+
+def test_use_since_the_last_daily_sum_is_divided_between_holder_and_equal():
+    first, second = running_pair()
+    second.owner = make_user("carol")
+    second.save()
+    started = {job.pk: members_of(job)[0].started_at for job in (first, second)}
+    summed = started[second.pk] + timedelta(minutes=4)
+    later = started[second.pk] + timedelta(minutes=10)
+    alone = (started[second.pk] - started[first.pk]).total_seconds()
+
+    before = use_of_people(first, later)
+    sum_usage(now=summed)
+    after = use_of_people(first, later)
+
+    expected = {
+        first.owner_id: pytest.approx(alone + 300.0),
+        second.owner_id: pytest.approx(300.0),
+    }
+    assert before == expected
+    assert after == expected
+    both = use_by_tenant(make_viewer("root"), now=later)[first.tenant_id]
+    assert both.hours.slot * 3600 == pytest.approx(alone + 600.0)
+    assert use_by_tenant(make_viewer("bob"), now=later) == {}
 
 
 def test_the_second_job_gets_the_device_and_its_guarantee_when_the_first_ends():
