@@ -1,5 +1,8 @@
 """Device memory of guests: the bound falls at once, rises slowly, and never exceeds the room."""
 
+from random import Random
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,3 +94,80 @@ def test_a_bound_rises_after_a_minute_and_then_each_ten_seconds() -> None:
     assert not rises(60.0, stable=False)
     assert not rises(75.0, rose_at=66.0)
     assert rises(76.0, rose_at=66.0)
+
+
+class SharedMemory:
+    """A device in virtual time: its holder grows, and its guest uses all of its bound.
+
+    ``most`` is the largest growth of the holder at once, as a share of its memory.
+    """
+
+    most = 0.05
+
+    def __init__(self, seed: int) -> None:
+        self.chance = Random(seed)
+        self.device = self.chance.choice((16, 40, 80)) * GIB
+        self.contexts = self.chance.randrange(GIB // 2, GIB)
+        self.holder = self.chance.randrange(self.device // 8, self.device // 2)
+        self.floor = self.chance.randrange(GIB // 2, 3 * GIB)
+        self.bound = self.floor
+        self.guest = 0
+        self.peaks = Peaks()
+        self.rose_at = 0.0
+        self.heard: list[tuple[float, int]] = []
+        self.growths = self.grown = 0
+
+    def play(self, seconds: float) -> bool:
+        """Play with looks every 0.25 s; returns whether the holder always got its memory."""
+        now, step, next_growth = 0.0, 0, 20.0
+        batch = self.chance.uniform(0.05, 2.0)
+        while now < seconds:
+            now, step = now + 0.25, step + 1
+            if now >= next_growth:
+                next_growth = now + self.chance.uniform(3.0, 40.0)
+                self.holder += int(self.chance.uniform(0.0, self.most) * self.holder)
+                self.growths += 1
+                self.grown += self.guest > 0
+            if self.holder + self.contexts > self.device - memory.headroom(self.device):
+                return True  # it does not fit into the device alone
+            if self.holder + self.contexts + self.guest > self.device:
+                return False
+            self._look(now, step, batch)
+        return True
+
+    def _look(self, now: float, step: int, batch: float) -> None:
+        self.peaks = memory.after_look(self.peaks, Peak(now, step, self.holder))
+        highest = memory.holder_bound([self.peaks.highest], self.device)
+        available = memory.room(self.device, self.contexts, highest)
+        rises = memory.may_rise(
+            stable=memory.is_stable(self.peaks, now, step),
+            now=now,
+            guest_since=0.0,
+            rose_at=self.rose_at,
+        )
+        found = memory.guest_bound(available, self.floor, self.bound, rises=rises)
+        if found.bytes > self.bound:
+            self.rose_at = now
+        self.bound = found.bytes
+        # The guest obeys after its mini-batch, and is gone after its grace and SIGKILL.
+        self.heard.append((now + batch, found.bytes))
+        while self.heard and self.heard[0][0] <= now:
+            self.guest = self.heard.pop(0)[1]
+
+
+@pytest.mark.parametrize("trials", [20, pytest.param(500, marks=pytest.mark.soak)])
+def test_no_holder_runs_out_of_memory_that_its_guest_has(trials: int) -> None:
+    """Growth of up to 5 % of the holder within the reaction of its guest, of at most 2 s."""
+    played = [SharedMemory(seed) for seed in range(trials)]
+
+    failed = [number for number, trial in enumerate(played) if not trial.play(150.0)]
+
+    assert failed == []
+    assert sum(trial.grown for trial in played) > 2 * trials
+
+
+def test_a_holder_that_grows_faster_than_its_guest_can_shrink_needs_its_own_spilling() -> None:
+    class Sudden(SharedMemory):
+        most = 0.6
+
+    assert not all(Sudden(seed).play(150.0) for seed in range(20))

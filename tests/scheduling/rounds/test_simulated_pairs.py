@@ -172,3 +172,9 @@ def check(seed):
 @pytest.mark.parametrize("seed", range(16))
 def test_simulated_pairs_decide_as_live_rounds_on_the_same_rows(seed):
     check(seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(16, 76))
+def test_more_simulated_pairs_decide_as_live_rounds(seed):
+    check(seed)
