@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('tenants', '0004_installation_keys'),
+        ("tenants", "0004_installation_keys"),
     ]
 
     operations = [

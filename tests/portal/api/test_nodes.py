@@ -669,9 +669,7 @@ def test_a_canary_job_tests_a_quarantined_device(api: Any, problem: Callable[...
     root, url = api("root", Scope.NODES_ADMIN), f"{URL}{node.pk}/check-device/"
 
     in_service = root.post(url, {"device": 3}, format="json")
-    root.post(
-        f"{URL}{node.pk}/quarantine-device/", {"device": 3, "reason": "hot"}, format="json"
-    )
+    root.post(f"{URL}{node.pk}/quarantine-device/", {"device": 3, "reason": "hot"}, format="json")
     checked = root.post(url, {"device": 3}, format="json").json()
 
     problem(in_service, 409)
