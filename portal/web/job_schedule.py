@@ -39,6 +39,16 @@ class PassDrawing:
     width: str
     label: str
 
+    @property
+    def title(self) -> str:
+        """The pass as text."""
+        text = (
+            _("Backward pass of micro-batch %(number)s")
+            if self.is_backward
+            else _("Forward pass of micro-batch %(number)s")
+        )
+        return text % {"number": words.count(self.micro_batch)}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSchedule:

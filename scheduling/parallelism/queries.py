@@ -8,7 +8,7 @@ from django.db.models import Min
 from scheduling.clusters.models import Device
 from scheduling.core.jobspec import parse_stored
 from scheduling.core.messages import sentence
-from scheduling.core.performance.batch_profiles import read_batch_profile
+from scheduling.core.performance.batch_profiles import BatchProfileError, read_batch_profile
 from scheduling.core.performance.reverts import STEPS_TO_JUDGE
 from scheduling.core.round.parallel_plans import (
     BATCHES_PREFIX,
@@ -168,7 +168,12 @@ def profiled_paces(viewer: Viewer, job_id: int) -> tuple[ProfiledPace, ...]:
     )
     found = []
     for kind, measured_at, document in rows:
-        points = read_batch_profile(document, device_type=kind).points
+        try:
+            points = read_batch_profile(document, device_type=kind).points
+        except BatchProfileError:
+            continue  # of another version
+        if measured_at is None:
+            continue
         best = max(points, key=lambda one: one.batch * one.steps / one.seconds)
         pace = best.batch * best.steps / best.seconds
         found.append(

@@ -170,7 +170,7 @@ def test_grids_of_a_document_are_those_of_its_plan(
     grids = {
         "sizes": [4], "most_stages": 4, "grids": [grid], "to_profile": ["V100"], "hidden": 3,
     }  # fmt: skip
-    body = {"fits": "now", "reason": None, "placement": [], "warnings": [], "grids": grids}
+    body: dict[str, Any] = {"fits": "now", "warnings": [], "grids": grids}
     portal.answer("POST", "jobs/plan/", body)
 
     ran = tessera("grids", str(file))

@@ -7,7 +7,7 @@ document comes from a job, so it may be hostile.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from math import isfinite
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 from scheduling.core.values import Timed
 
@@ -113,7 +113,7 @@ def _whole(given: Mapping[str, Any], name: str, most: int) -> int:
     return value
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 

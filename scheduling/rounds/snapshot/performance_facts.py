@@ -20,7 +20,11 @@ from scheduling.clusters.models import Node
 from scheduling.core.charging import charged_seconds
 from scheduling.core.jobspec import Demand
 from scheduling.core.lifecycle import LIVE
-from scheduling.core.performance.batch_profiles import BatchProfile, read_batch_profile
+from scheduling.core.performance.batch_profiles import (
+    BatchProfile,
+    BatchProfileError,
+    read_batch_profile,
+)
 from scheduling.core.performance.executors import OWN_FAULTS, executors_in, shared_by, sharing_of
 from scheduling.core.performance.losses import TOLD, read_losses
 from scheduling.core.performance.reverts import slower_sizes
@@ -143,7 +147,10 @@ def batch_profiles(
         .order_by("device_type")
         .values_list("tenant_id", "fingerprint", "device_type", "document")
     ):
-        found[tenant, fingerprint].append(read_batch_profile(document, device_type=kind))
+        try:
+            found[tenant, fingerprint].append(read_batch_profile(document, device_type=kind))
+        except BatchProfileError:
+            continue  # of another version; a profile never stops a round
     return {model: tuple(profiles) for model, profiles in found.items()}
 
 

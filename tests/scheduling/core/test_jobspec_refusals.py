@@ -269,6 +269,8 @@ REFUSED = [
     ("elastic.initial_batch", 128, "conflict", "mode: adaptive_batch"),
     ("elastic.max_batch", 128, "conflict", "mode: adaptive_batch"),
     ("elastic.max_local_batch", "8", "wrong-type", ""),
+    ("elastic.profile", "none", "conflict", "mode: adaptive_batch"),
+    ("elastic.profile", "never", "malformed", "automatic, none, only"),
     ("elastic.epochs", 1.5, "wrong-type", ""),
     ("elastic.total_steps", 0, "out-of-range", ""),
     ("model", {}, "unsupported-field", "Omit model"),

@@ -154,6 +154,18 @@ def test_a_hostile_profile_is_refused_with_an_event(found: dict[str, Any]):
     assert facts_of(job).profile == ()
 
 
+def test_a_stored_profile_of_another_version_stops_no_round():
+    cluster()
+    job = adaptive()
+    (new,) = submitted()
+    measure(new)
+    profile = ModelProfile.objects.unscoped().get()
+    profile.document["version"] = 9
+    profile.save()
+
+    assert facts_of(job).profile == ()
+
+
 def test_only_a_profile_job_can_report_a_profile():
     cluster()
     job = adaptive()
