@@ -22,17 +22,18 @@ PROGRAM: Final = "demo-nodes"
 class Demo:
     # The example jobs run without a container engine.
     variables: Mapping[str, str] = {"TESSERA_IMAGES": "ignore"}
-    content = "demo.content.seed"
 
-    def __init__(self, data: DataDir, *, isolation: str = "") -> None:
+    def __init__(self, data: DataDir, *, isolation: str = "", history: bool = True) -> None:
         """Set paths and the isolation level.
 
         Args:
             data: data directory of the portal.
             isolation: strongest isolation level of demo jobs. If empty, the level of the last
                 start applies, or the strongest available level at the first start.
+            history: whether the first start creates a history.
         """
         self._data = data
+        self.content = "demo.content.seed" if history else "demo.content.seed_without_history"
         self._isolation = isolation
         self._folder = data.root / "demo"
         self.source = self._folder / LISTING

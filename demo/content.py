@@ -1,4 +1,4 @@
-"""Content of the demo: nodes, tenants, users, virtual clusters, priorities, two training jobs.
+"""Content of the demo: nodes, tenants, users, virtual clusters, priorities, a history, two jobs.
 
 The first start creates it; later changes by users remain. Every start updates only the addresses
 of the nodes, since another program may have taken a port.
@@ -11,10 +11,12 @@ import json
 import tarfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from demo.history import add_history
+from demo.past_jobs import HOURS
 from portal.supervisor.files import write_private
 from portal.supervisor.options import ROOT, make_password
 from scheduling.clusters.models import Device, Node, VirtualCluster
@@ -28,11 +30,13 @@ from scheduling.jobs.queries.submit_context import read_submit_context
 from scheduling.jobs.services.archives import store_archive
 from scheduling.jobs.services.idempotency import IdempotencyConflictError
 from scheduling.jobs.services.submission import Submission, submit_job
+from scheduling.what_if.services.what_if import ask_what_if
 from tenants import services as people
 from tenants.clock import database_now
 from tenants.models import Membership, Tenant, User
 from tenants.roles import Role
 from tenants.selectors import viewer_of
+from tenants.services.announcements import create_announcement
 from tenants.viewers import Viewer
 from tessera.inventory import Inventory
 from workers.celery_steps import over_ssh
@@ -53,11 +57,12 @@ SHARES: Final[Mapping[str, tuple[str, Sequence[tuple[str, str, int]]]]] = {
 """Virtual clusters: tenant, and (device type, level, count) each. One pcie of cpu-b stays free."""
 
 
-def seed(listing: Path) -> dict[str, str]:
+def seed(listing: Path, *, history: bool = True) -> dict[str, str]:
     """Create the content of the demo unless it exists.
 
     Args:
         listing: path of the file with the addresses of the demo's nodes.
+        history: whether to create the history as well.
 
     Returns:
         The password of each new user by name.
@@ -69,14 +74,66 @@ def seed(listing: Path) -> dict[str, str]:
         _refresh_addresses(viewer, described, now)
         return {}
     _ensure_nodes(viewer, described, now)
-    found = _take_inventories(settings, described, now)
+    ids = dict(Node.objects.filter(removed_at=None).values_list("name", "id"))
+    addresses = [_address(ids[entry["name"]], entry) for entry in described]
+    found = asyncio.run(_probe_all(settings, addresses))
+    logins = furnish(found, now)
+    if history:
+        add_history(storage=settings.storage, now=now)
+        announce_history(now)
+        ask_example(now)
+    submit_examples(settings, now)
+    write_private(mark, f"{now.isoformat()}\n")
+    return logins
+
+
+def seed_without_history(listing: Path) -> dict[str, str]:
+    """Create the content of the demo without its history, as ``seed`` does."""
+    return seed(listing, history=False)
+
+
+def furnish(found: Mapping[int, Inventory], now: datetime) -> dict[str, str]:
+    """Create devices, people and shares on the nodes with these inventories.
+
+    Returns:
+        The password of each new user by name.
+    """
+    viewer = Viewer.system("tessera up")
+    # Quotas need the devices.
+    for node_id, inventory in found.items():
+        apply_inventory(node_id=node_id, inventory=inventory, now=now)
     priority_classes.make_usual_classes(viewer=viewer)
     logins = _ensure_people(viewer)
     _ensure_shares(viewer, now)
     _record_probes(found, now)
-    submit_examples(settings, now)
-    write_private(mark, f"{now.isoformat()}\n")
     return logins
+
+
+def ask_example(now: datetime) -> None:
+    """Request a what-if about the history; a worker computes it after the start."""
+    ask_what_if(
+        viewer=viewer_of(User.objects.get(username="alice")),
+        virtual_cluster="vision-a",
+        policy="srtf",
+        policy_args={},
+        since=now - timedelta(hours=HOURS + 1),
+        until=now,
+        size_aware=True,
+        now=now,
+    )
+
+
+def announce_history(now: datetime) -> None:
+    """Mark the history above all pages, until people close the announcement."""
+    create_announcement(
+        viewer=Viewer.system("tessera up"),
+        text=(
+            f"Demo history: everything before {now:%d %b %H:%M} UTC was simulated by the "
+            "scheduler's own rounds. No process ran."
+        ),
+        ends_at=now + timedelta(days=2),
+        now=now,
+    )
 
 
 def _refresh_addresses(
@@ -112,19 +169,6 @@ def _ensure_nodes(viewer: Viewer, described: Sequence[Mapping[str, Any]], now: d
                 now=now,
             )
     _refresh_addresses(viewer, described, now)
-
-
-def _take_inventories(
-    settings: WorkerSettings, described: Sequence[Mapping[str, Any]], now: datetime
-) -> Mapping[int, Inventory]:
-    """Read and store the inventory of every node by node ID, before quotas are assigned."""
-    ids = dict(Node.objects.filter(removed_at=None).values_list("name", "id"))
-    found = asyncio.run(
-        _probe_all(settings, [_address(ids[entry["name"]], entry) for entry in described])
-    )
-    for node_id, inventory in found.items():
-        apply_inventory(node_id=node_id, inventory=inventory, now=now)
-    return found
 
 
 def _record_probes(found: Mapping[int, Inventory], now: datetime) -> None:

@@ -49,11 +49,11 @@ PAGES: dict[str, tuple[str, ...]] = {
     "job-reason": ("/jobs/?q=detector", JOBS, "evidence/$"),
     "job-attempts": ("/jobs/?q=resnet", JOBS, "attempts/$"),
     "job-events": ("/jobs/?q=resnet", JOBS, "events/$"),
-    "job-receipts": ("/jobs/?q=resnet", JOBS, "receipts/$"),
+    "job-receipts": ("/jobs/?q=perplexity+sweep+9", JOBS, "receipts/$"),
     "job-spec": ("/jobs/?q=resnet", JOBS, "spec/$"),
     "job-calls": ("/jobs/?q=resnet", JOBS, "calls/$"),
     "estimates": ("/estimates/",),
-    "timeline": ("/timeline/",),
+    "timeline": ("/timeline/?span=24h",),
     "sweeps": ("/sweeps/",),
     "sweep": ("/sweeps/", r"/sweeps/\d+/$"),
     "job-templates": ("/job-templates/",),
@@ -72,7 +72,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "fleet": ("/fleet/",),
     "policies": ("/policies/",),
     "what-if": ("/policies/what-if/",),
-    "what-if-answer": ("/policies/what-if/", r"/policies/what-if/\d+/$"),
+    "what-if-answer": ("/policies/what-if/1/",),  # of the demo's history
     "announcements": ("/announcements/",),
     "notifications": ("/notifications/",),
     "hooks": ("/hooks/",),
@@ -81,6 +81,8 @@ PAGES: dict[str, tuple[str, ...]] = {
     "import-rules": ("/import-rules/",),
     "job-limits": ("/job-limits/",),
     "audit": ("/audit/",),
+    "documentation": ("/docs/",),
+    "glossary": ("/glossary/",),
     "api": ("/api/docs/",),
 }
 

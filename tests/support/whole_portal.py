@@ -87,7 +87,7 @@ class WholePortal:
         chosen = {"TESSERA_ADMIN_PASSWORD": ADMIN_PASSWORD, "TESSERA_ROUND_SECONDS": "2"}
         with self.output.open("w") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "demo", "--data-dir", str(self.data),
+                [sys.executable, "-m", "demo", "--no-history", "--data-dir", str(self.data),
                  "--port", str(self.port), *self.options],
                 stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=PROJECT_ROOT,
                 env=known | chosen | self.environment,

@@ -44,6 +44,9 @@ def up(
     no_demo: Annotated[
         bool, typer.Option("--no-demo", help="Create no demo nodes and users.")
     ] = False,
+    no_history: Annotated[
+        bool, typer.Option("--no-history", help="Create no history of the demo cluster.")
+    ] = False,
     demo_isolation: Annotated[
         str,
         typer.Option(
@@ -68,6 +71,8 @@ def up(
         )
     if demo_isolation and not no_demo:
         command += ["--demo-isolation", demo_isolation]
+    if no_history and not no_demo:
+        command.append("--no-history")
     if admin_password:
         command += ["--admin-password-file", _behind_a_pipe(admin_password)]
     elif admin_password_file:
