@@ -15,7 +15,7 @@ from session import Session, make_spec, wait_until
 
 from tessera import protocol
 from tessera.node import engine, system
-from tessera.node.container import ContainerPayload
+from tessera.node.container import ContainerPayload, export_in
 from tessera.node.container_output import Sink
 from tessera.node.logs import LogWriter, read_log
 from tessera.protocol import ContainerRef, RunSpec, RunStatus
@@ -99,6 +99,23 @@ def test_what_the_engine_keeps_back_at_the_end_is_asked_for(
         b"word %d\n" % number for number in range(5)
     )
     assert payload.descriptors() == []
+
+
+def test_a_script_exports_once_and_keeps_its_lines(tmp_path: Path) -> None:
+    script = tmp_path / "command.sh"
+    script.write_text("#!/bin/bash\nfalse || echo $ADDRESS $LINENO\n")
+
+    for _ in range(2):
+        export_in(str(script), {"ADDRESS": "http://127.0.0.1:1"})
+
+    shown = subprocess.run(["/bin/bash", str(script)], capture_output=True, text=True, check=True)
+    assert shown.stdout == "http://127.0.0.1:1 2\n"
+    assert script.read_text().count("export") == 1
+    link = tmp_path / "link.sh"
+    link.symlink_to(script)
+    with pytest.raises(OSError, match=r"."):
+        export_in(str(link), {"OTHER": "1"})
+    assert "OTHER" not in script.read_text()
 
 
 def test_an_engine_that_is_not_there_is_reported() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from typing import Any, Dict, List, Optional, Sequence
@@ -12,6 +13,7 @@ from tessera.node.container_network import NoNetworkError
 from tessera.node.container_output import ContainerOutput, Sink
 from tessera.node.engine import EngineError, EngineResponse
 from tessera.node.payload import Ended, Payload, Started, StartError
+from tessera.node.tracking.endpoint import Endpoint
 from tessera.protocol import ContainerRef
 
 RETRY_SECONDS = 1.0
@@ -28,15 +30,22 @@ class ContainerPayload(Payload):
         sink: Sink,
         ports: Sequence[int] = (),
         writable: Sequence[str] = (),
+        *,
+        tracking: Optional[Endpoint] = None,
+        script: str = "",
     ) -> None:
         """Args:
         writable: directories of the run to which the container writes.
+        tracking: serves containers with an own network, if this account can enter it.
+        script: path of the job's command on the node, which then gets the address.
         """
         self._ref, self._ports, self._writable = ref, ports, writable
         self.network = OWN_NETWORK if ref.network else SHARED_NETWORK
         self._output = ContainerOutput(ref, sink)
         self._end: Optional[EngineResponse] = None
         self._look_at = 0.0
+        self.endpoint = tracking
+        self._script = script
         self.warnings = []
 
     def start(self) -> Started:
@@ -47,6 +56,7 @@ class ContainerPayload(Payload):
                 raise StartError("the container has already run")
             if self._ref.network:
                 container_network.open_network(self._ref, self._ports)
+                self._open_endpoint()
             engine.order(self._ref, "POST", "/start", 204, 304)
             self._follow(found)
             pid = engine.inspect(self._ref)["State"].get("Pid")
@@ -57,6 +67,23 @@ class ContainerPayload(Payload):
         if not isinstance(pid, int) or pid <= 0:
             return Started()
         return Started(pid, pid, system.start_ticks(pid))
+
+    def _open_endpoint(self) -> None:
+        """Serve the tracking endpoint in the network of the container, before it starts."""
+        if self.endpoint is None:
+            return
+        holder = ContainerRef(name=self._ref.network, socket=self._ref.socket)
+        pid = engine.inspect(holder)["State"].get("Pid")
+        variables = self.endpoint.environment(is_own=True, uid=None)
+        if not variables or not isinstance(pid, int) or pid <= 0:
+            return
+        self.endpoint.listen_in(pid)
+        try:
+            if self.endpoint.is_listening:
+                export_in(self._script, variables)
+                self.endpoint.open(is_own=True)
+        except OSError:
+            self.endpoint.close()  # the script is not this account's any more
 
     def _follow(self, found: Dict[str, Any]) -> None:
         self._output.follow(plain=bool(found.get("Config", {}).get("Tty")))
@@ -114,6 +141,28 @@ class ContainerPayload(Payload):
             self._end.close()
         container_network.close_network(self._ref)
         container_files.reclaim(self._ref, list(self._writable))
+
+
+def export_in(script: str, variables: Dict[str, str]) -> None:
+    """Let a script of this account export variables first, once; its lines keep their numbers.
+
+    The environment of a container is fixed when it is created, and only its start shows whether
+    the endpoint can be served.
+
+    Raises:
+        OSError: the script is not a regular file of this account, or cannot be written.
+    """
+    text = "".join(f"export {name}='{value}'; " for name, value in sorted(variables.items()))
+    descriptor = system.open_regular(script, write=True)
+    try:
+        content = b""
+        while piece := os.read(descriptor, 1 << 16):
+            content += piece
+        if not content.startswith(text.encode()):
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            system.write_all(descriptor, text.encode() + content)
+    finally:
+        os.close(descriptor)
 
 
 def _ended(state: Dict[str, Any]) -> Ended:

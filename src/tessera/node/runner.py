@@ -27,6 +27,7 @@ from tessera.node.runs import Run
 from tessera.node.sharing.coordination import Coordinator
 from tessera.node.sharing.obedience import GuestWatch, Leave
 from tessera.node.sharing.requests import device_dirs
+from tessera.node.tracking.endpoint import Endpoint
 from tessera.protocol import ExitRecord, Json, RunSpec, RunStatus
 
 LOOK_SECONDS = 1.0
@@ -207,7 +208,14 @@ class Runner:
         if spec.container is not None:
             checkpoints = protocol.checkpoint_dir(os.path.realpath(self._run.store.root), spec)
             writable = container_files.writable(self._run.path, checkpoints)
-            return ContainerPayload(spec.container, self._log, spec.ports, writable)
+            return ContainerPayload(
+                spec.container,
+                self._log,
+                spec.ports,
+                writable,
+                tracking=Endpoint(self._run, spec),
+                script=self._run.file(protocol.COMMAND_FILE),
+            )
         return ProcessPayload(self._run, spec, self._log.input, self._bundle)
 
     def _reserve_log(self) -> None:

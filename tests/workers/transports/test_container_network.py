@@ -1,6 +1,7 @@
 """Containers in a network of their own: what they reach, and who reaches them."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,7 +10,9 @@ import docker
 import pytest
 
 from scheduling.core.jobspec import ContainerSettings
+from tessera import protocol
 from tessera.isolation import OWN_NETWORK, SHARED_NETWORK, VisiblePath
+from tessera.node.tracking.endpoint import OWN_PORT
 from tests.support.docker_engine import IMAGE, docker_engine
 from tests.support.network_namespaces import (
     METADATA,
@@ -232,3 +235,46 @@ async def test_the_job_does_not_start_when_its_rules_cannot_be_loaded(
     assert b"started" not in await read_log(line, asked.run.run_id)
     await line.remove(asked.run.run_id)
     engine[1].remove_container(f"{holder}.away", force=True)
+
+
+TRACK = r"""perl -MIO::Socket::INET -e '
+sub call { my ($path, $body) = @_;
+  $ENV{MLFLOW_TRACKING_URI} =~ m{//(.*)} or die "no address";
+  my $s = IO::Socket::INET->new(PeerAddr => $1, Timeout => 10) or die "not served: $!";
+  print $s "POST /api/2.0/mlflow/$path HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n",
+    "Content-Length: ", length($body), "\r\n\r\n$body";
+  my $all = "";
+  until ($all =~ /Content-Length: (\d+).*?\r\n\r\n(.*)/is and length($2) >= $1) {
+    sysread($s, $all, 65536, length $all) or last }
+  $all =~ m{^HTTP/1.1 200} or die $all; $all }
+call("runs/create", q({"experiment_id": "0", "run_name": "raw"})) =~ /"run_id": ?"(\w+)"/ or die;
+call("runs/log-batch", qq({"run_id": "$1", "metrics": [
+  {"key": "loss", "value": 0.25, "step": 7, "timestamp": 1000}]}));
+print "reported to $ENV{MLFLOW_TRACKING_URI}\n"'
+"""
+
+
+async def test_a_job_in_a_container_reports_to_the_tracking_endpoint(
+    line: DockerTransport,
+) -> None:
+    run_id = await started(line, wanted(TRACK))
+    status = await wait_for_exit(line, run_id)
+    said = (await read_log(line, run_id)).decode()
+    stored = await line.read(run_id, protocol.STREAM_REPORTS, offset=0, limit=1 << 20)
+    await line.remove(run_id)
+
+    assert status.exit is not None
+    assert status.exit.code == 0, said
+    assert said == f"reported to http://127.0.0.1:{OWN_PORT}\n"
+    found = [json.loads(text) for text in stored.data.splitlines()]
+    points = [point for one in found for point in one.get("points", ())]
+    assert points == [[7, 1.0, None, {"loss": 0.25}]]
+
+
+async def test_a_container_without_an_own_network_has_no_tracking_endpoint(
+    line: DockerTransport,
+) -> None:
+    run_id = await started(line, wanted('echo "[$MLFLOW_TRACKING_URI]"', network=SHARED_NETWORK))
+    await wait_for_exit(line, run_id)
+
+    assert (await read_log(line, run_id)).decode() == "[]\n"

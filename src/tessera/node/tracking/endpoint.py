@@ -176,6 +176,11 @@ class Endpoint:
         self._server: Optional[HttpServer] = None
         self._sender: Optional[ReportSender] = None
 
+    @property
+    def is_listening(self) -> bool:
+        """Return whether the run has a listening socket."""
+        return self._listener is not None
+
     def environment(self, *, is_own: bool, uid: Optional[int]) -> Dict[str, str]:
         """Return the variables of the job; on the node's network, listen from now on.
 
