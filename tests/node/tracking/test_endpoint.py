@@ -1,6 +1,7 @@
 """A job reaches the endpoint of its own run, at every level, and nobody else does."""
 
 import json
+import os
 import socket
 import sys
 from pathlib import Path
@@ -165,3 +166,47 @@ def test_the_real_client_of_mlflow_works_unchanged(plain: Session) -> None:
     found = lines(plain, spec)
     assert found[-1]["status"] == "finished"
     assert {"lr": "0.1", "depth": "4"} in [line.get("params") for line in found]
+
+
+TRAINER = """
+import torch
+from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainingArguments
+
+class Line(PreTrainedModel):
+    config_class = PretrainedConfig
+    def __init__(self, config):
+        super().__init__(config)
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+    def forward(self, x, labels=None):
+        return {"loss": ((x * self.weight - labels) ** 2).mean(), "logits": x * self.weight}
+
+rows = [{"x": torch.tensor([float(n)]), "labels": torch.tensor([2.0 * n])} for n in range(8)]
+options = TrainingArguments(
+    output_dir="out", report_to="mlflow", run_name="trainer", max_steps=6, logging_steps=2,
+    per_device_train_batch_size=4, learning_rate=0.01, save_strategy="no", use_cpu=True,
+    disable_tqdm=True)
+Trainer(model=Line(PretrainedConfig()), args=options, train_dataset=rows).train()
+"""
+
+
+@pytest.mark.torch
+def test_the_trainer_of_hugging_face_reports_unchanged(plain: Session) -> None:
+    for package in ("torch", "transformers", "accelerate", "mlflow"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    spec = make_spec(
+        script(TRAINER, sys.executable),
+        env={"PYTHONPATH": os.pathsep.join(path for path in sys.path if "-packages" in path)},
+    )
+    plain.start(spec)
+    status = plain.exit_of(spec, seconds=300)
+
+    assert status.exit is not None
+    assert status.exit.code == 0, plain.log(spec)
+    losses = {step: found["loss"] for step, _, _, found in points(plain, spec) if "loss" in found}
+    assert list(losses) == [2, 4, 6]
+    assert losses[6] < losses[2]
+    found = lines(plain, spec)
+    assert {"trainer"} == {line["name"] for line in found if line.get("name")}
+    parameters = {name: value for line in found for name, value in line.get("params", {}).items()}
+    assert parameters["max_steps"] == "6"
+    assert found[-1]["status"] == "finished"
