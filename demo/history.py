@@ -292,16 +292,15 @@ class PastDay:
         """Plan the repair of a node by an admin."""
         begin, end, name, reason = CORDON
         node_id, admin = Node.objects.get(name=name, removed_at=None).pk, Viewer.system("demo")
-        self._at(
-            self.began + begin,
-            lambda: (
-                cordon_node(viewer=admin, node_id=node_id, reason=reason, now=self.now) and None
-            ),
-        )
-        self._at(
-            self.began + end,
-            lambda: uncordon_node(viewer=admin, node_id=node_id, now=self.now) and None,
-        )
+
+        def cordon() -> None:
+            cordon_node(viewer=admin, node_id=node_id, reason=reason, now=self.now)
+
+        def uncordon() -> None:
+            uncordon_node(viewer=admin, node_id=node_id, now=self.now)
+
+        self._at(self.began + begin, cordon)
+        self._at(self.began + end, uncordon)
 
     def _withdraw(self, viewers: Mapping[str, Viewer]) -> None:
         """End the day: owners stop jobs that still wait or run."""
