@@ -1,7 +1,7 @@
 """Rules that admins set for all jobs: priority classes, isolation, import rules and log rules."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, TypedDict
 
 from django.db import transaction
@@ -226,11 +226,17 @@ class ClusterRulesViewSet(ApiViewSet):
 
 
 def _answer(rules: ClusterRules) -> Response:
+    canary = settings_of(rules.canary)
     body = ClusterRulesOut(
         least_isolation=rules.least_isolation,
         sharing=rules.sharing,
         condition_actions=condition_actions(),
-        canary=CanarySettingsOut(**asdict(settings_of(rules.canary))),
+        canary=CanarySettingsOut(
+            enabled=canary.enabled,
+            image=canary.image,
+            command=canary.command,
+            seconds=canary.seconds,
+        ),
         version=rules.version,
     )
     return versioned(body, rules.version)

@@ -274,9 +274,12 @@ def node_detail(viewer: Viewer, node_id: int) -> NodeDetail:
 
 
 def _canaries(devices: Sequence[Device]) -> tuple[CanaryRow, ...]:
-    newest = CanaryRun.objects.filter(device__in=devices).order_by().values("device")
+    tested = [device for device in devices if device.is_gpu]
+    if not tested:
+        return ()
+    newest = CanaryRun.objects.filter(device__in=tested).order_by().values("device")
     runs = CanaryRun.objects.filter(pk__in=newest.annotate(newest=Max("pk")).values("newest"))
-    numbers = {device.pk: device.index for device in devices}
+    numbers = {device.pk: device.index for device in tested}
     return tuple(
         CanaryRow(
             device=numbers[run.device_id],

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from scheduling.clusters.models import Device, Node
+from scheduling.clusters.queries.nodes import node_detail
 from scheduling.clusters.services.cluster_rules import set_canary, set_condition_actions
 from scheduling.clusters.services.node_contact import record_probe
 from scheduling.clusters.services.nodes import cordon_node, set_device_health
@@ -134,7 +135,10 @@ def test_a_device_returns_when_its_canary_job_has_passed(node: Node) -> None:
 
     assert (run.result, run.cause, run.figures) == ("passed", "passed", {"bytes": 7})
     assert (device(node).healthy, device(node).canary) == (True, "")
-    entry = AuditEntry.objects.filter(action="device.canary").latest("id")
+    (shown,) = node_detail(ADMIN, node.pk).canaries
+    assert (shown.device, shown.job, shown.result) == (DEVICE, run.job_id, "passed")
+    assert node_detail(make_viewer("alice"), node.pk).canaries == ()
+    entry = AuditEntry.objects.unscoped().filter(action="device.canary").latest("id")
     assert (entry.after["result"], entry.after["healthy"]) == ("passed", True)
     assert not violations()
 
