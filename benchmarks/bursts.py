@@ -36,7 +36,7 @@ DOCUMENT: Final = {
 
 
 @dataclass(slots=True)
-class Spent:
+class BurstCost:
     """Cost of each part.
 
     Attributes:
@@ -70,18 +70,18 @@ class Spent:
         self.seconds[name] += time.process_time() - began
 
 
-def measure(waves: int, *, profiled: str = "") -> tuple[list[dict[str, Any]], Spent]:
+def measure(waves: int, *, profiled: str = "") -> tuple[list[dict[str, Any]], BurstCost]:
     """Run some waves after one to warm up; return the entries and the costs."""
     with installation() as folder:
         _fill()
-        _wave(0, Spent(), folder)
-        spent = Spent(profiled=profiled)
+        _wave(0, BurstCost(), folder)
+        spent = BurstCost(profiled=profiled)
         for number in range(1, waves + 1):
             _wave(number, spent, folder)
     return entries(spent, waves), spent
 
 
-def entries(spent: Spent, waves: int) -> list[dict[str, Any]]:
+def entries(spent: BurstCost, waves: int) -> list[dict[str, Any]]:
     """Return milliseconds per job and statements per wave of each part, and of all."""
     jobs = waves * WAVE
     context = f"{jobs} jobs of one device in waves of {WAVE}, SQLite"
@@ -107,7 +107,7 @@ def _fill() -> None:
     make_virtual_cluster("vision-a", make_tenant("vision", alice=Role.MEMBER), cells=NODES)
 
 
-def _wave(number: int, spent: Spent, folder: Path) -> None:
+def _wave(number: int, spent: BurstCost, folder: Path) -> None:
     """Let one wave of jobs pass all steps."""
     from scheduling.runs.models import Member
     from tests.factories.cluster import NOW

@@ -47,7 +47,7 @@ SOURCES: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class TraceComparison:
     """One trace under both policies: the candidate's figures over the baseline's, by name."""
 
     trace: str
@@ -64,7 +64,7 @@ class Comparison:
 
 def compare_all(
     sources: Sequence[str], *, jobs: int, load: float, args: Sequence[str] = ()
-) -> Iterator[Comparison]:
+) -> Iterator[TraceComparison]:
     """Compare the policies on each trace that is there."""
     for source in sources:
         case = Case(name=source, source=source, load=load)
@@ -75,14 +75,14 @@ def compare_all(
 
 def compare(
     source: str, jobs: Sequence[TraceJob], nodes: int, args: Sequence[str] = ()
-) -> Comparison:
+) -> TraceComparison:
     """Run a trace on nodes of 8 devices under both policies."""
     began = time.process_time()
     base, mine = (
         _figures(source, jobs, nodes, BASELINE),
         _figures(source, jobs, nodes, CANDIDATE, args),
     )
-    return Comparison(
+    return TraceComparison(
         trace=source,
         jobs=len(jobs),
         devices=nodes * 8,
@@ -94,7 +94,7 @@ def compare(
     )
 
 
-def entries(found: Sequence[Comparison]) -> list[dict[str, Any]]:
+def entries(found: Sequence[TraceComparison]) -> list[dict[str, Any]]:
     """Return the entries of some comparisons; there must be one or more."""
     context = f"{len(found)} traces, {sum(one.jobs for one in found)} rigid jobs"
     rows = [

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.default_policy import TOLERANCE, Comparison, compare, entries
+from benchmarks.default_policy import TOLERANCE, TraceComparison, compare, entries
 from scheduling.core.workloads.traces import TraceJob
 
 SAME = {"mean": 1.0, "p99": 1.0, "fairness": 1.0}
@@ -23,8 +23,10 @@ def trace_jobs(count: int) -> list[TraceJob]:
     ]
 
 
-def comparison(**ratios: float) -> Comparison:
-    return Comparison(trace="made", jobs=10, devices=8, ratios={**SAME, **ratios}, seconds=1.0)
+def comparison(**ratios: float) -> TraceComparison:
+    return TraceComparison(
+        trace="made", jobs=10, devices=8, ratios={**SAME, **ratios}, seconds=1.0
+    )
 
 
 def test_without_contention_both_policies_are_equal() -> None:
