@@ -109,7 +109,7 @@ def test_gain_and_cost_compare_the_same_course_with_and_without_moves() -> None:
 
 def test_the_benchmark_judges_proposals_by_true_run_times() -> None:
     """The first cases of the benchmark; its result for many cases is in the record."""
-    seeds = (11, 29, 42)
+    seeds = (69, 75, 123)
     judged = [one for seed in seeds for one in judge(seed, futures=8)]
 
     assert judged
