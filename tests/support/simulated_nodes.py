@@ -177,7 +177,8 @@ class NodeProgram:
         return {}
 
     async def _tune(self, take: Fields) -> protocol.Json:
-        await self._line.tune(_run_id(take), dict(take.raw("settings") or {}))
+        settings = take.raw("settings")
+        await self._line.tune(_run_id(take), settings if isinstance(settings, dict) else {})
         return {}
 
     async def _share(self, take: Fields) -> protocol.Json:

@@ -4,7 +4,9 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
 
 from tenants.keyring import SshKey
 from workers.node_service.ports import NodeAddress, Service
@@ -16,6 +18,48 @@ from workers.signals import image_progress
 from workers.transports.base import Transport, TransportError
 
 log = logging.getLogger(__name__)
+
+MOST_SIGN_INS: Final = 32
+SLOW_SIGN_IN_SECONDS: Final = 1.0
+
+
+class SignIns:
+    """Limits the number of concurrent sign-ins on nodes.
+
+    After the loss of a host, one service connects to hundreds of nodes. If all sign-ins run at
+    once, each of them lasts as long as all together, and exceeds its time limit.
+    """
+
+    def __init__(
+        self, *, most: int = MOST_SIGN_INS, slow_seconds: float = SLOW_SIGN_IN_SECONDS
+    ) -> None:
+        """Create an object without sign-ins.
+
+        Args:
+            most: maximum number of concurrent sign-ins that are not slow.
+            slow_seconds: time after which a sign-in no longer counts: a dead node does not delay
+                the others.
+        """
+        self._places = asyncio.Semaphore(most)
+        self._slow_seconds = slow_seconds
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Wait for a place, and use it inside the block for a limited time."""
+        await self._places.acquire()
+        freed: list[bool] = []
+
+        def free() -> None:
+            freed.append(True)
+            self._places.release()
+
+        freeing = asyncio.get_running_loop().call_later(self._slow_seconds, free)
+        try:
+            yield
+        finally:
+            if not freed:
+                freeing.cancel()
+                self._places.release()
 
 
 class NodeConnection:
@@ -42,6 +86,7 @@ class NodeConnection:
         self._silent_since = None if silent is None else time.monotonic() - silent
         self._reported_down: bool | None = None
         self._heard_at = time.monotonic()
+        self._queued_at: float | None = None
         self._was_heard = False
 
     @property
@@ -57,8 +102,10 @@ class NodeConnection:
         """Return the silence of the node at an instant of the monotonic clock."""
         settings = self._service.settings
         heard_at = self._heard_at if self._visit is None else self._visit.heard_at
+        # The wait for a place among the sign-ins says nothing about the node.
+        waited = 0.0 if self._queued_at is None else now - self._queued_at
         return Silence(
-            seconds=now - heard_at,
+            seconds=now - heard_at - waited,
             patience=settings.unreached_after if self._was_heard else settings.first_contact,
             noted=None if self._silent_since is None else now - self._silent_since,
         )
@@ -95,7 +142,11 @@ class NodeConnection:
         reason = "the session ended"
         transport = self._service.connect(self.address, self._report_progress)
         try:
-            hello = await transport.open()
+            self._queued_at = time.monotonic()
+            async with self._service.sign_in():
+                self._heard_at += time.monotonic() - self._queued_at
+                self._queued_at = None
+                hello = await transport.open()
             self._visit = NodeSession(self.address, transport, self._service, self._heard)
             self._was_heard = True
             await self._visit.stay(hello)
@@ -106,6 +157,7 @@ class NodeConnection:
             log.exception("%s: its management failed", self.address.name, exc_info=group)
             reason = f"internal error: {_first(group)}"
         finally:
+            self._queued_at = None
             if self._visit is not None:
                 self._heard_at, self._visit = self._visit.heard_at, None
             await transport.close()

@@ -1,6 +1,7 @@
 """Interface of the node service to its connections."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -46,6 +47,9 @@ class Service(Protocol):
     @property
     def is_alone(self) -> bool:
         """Return whether this is the only live service."""
+
+    def sign_in(self) -> AbstractAsyncContextManager[None]:
+        """Wait for a place among the concurrent sign-ins, and use it inside the block."""
 
     def post(self, news: NodeReport) -> None:
         """Queue a report for the next turn."""

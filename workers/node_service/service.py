@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -18,7 +19,7 @@ from tenants.clock import MOST_SKEW, database_now, host_skew, is_skewed
 from tenants.keyring import SshKey, current_keyring
 from workers.conf import WorkerSettings
 from workers.node_service.backoffs import Backoffs
-from workers.node_service.connection import NodeConnection
+from workers.node_service.connection import NodeConnection, SignIns
 from workers.node_service.ports import Connect, NodeAddress
 from workers.node_service.writer import ReportWriter, end_threads
 from workers.services import heartbeats, node_keys, node_leases, reconcile
@@ -91,6 +92,7 @@ class NodeService:
         self._carriers: dict[int, NodeConnection] = {}
         self._carried: frozenset[int] = frozenset()
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._sign_ins = SignIns()
         self._desk = ReportWriter(owner=self.owner, settings=settings, lost=self._drop)
         threads = OBJECT_STORE_THREADS if settings.storage.is_shared else DISK_THREADS
         self._disk = ThreadPoolExecutor(threads, thread_name_prefix="disk")
@@ -126,6 +128,10 @@ class NodeService:
     @property
     def is_alone(self) -> bool:
         return self._is_alone
+
+    def sign_in(self) -> AbstractAsyncContextManager[None]:
+        """Wait for a place among the concurrent sign-ins."""
+        return self._sign_ins.place()
 
     def post(self, news: NodeReport) -> None:
         self._desk.post(news)

@@ -30,11 +30,12 @@ GATHER_SECONDS: Final = 0.015
 MOST_GATHER_SECONDS: Final = 0.1
 CROWD: Final = 8
 """Reports and directives in a turn above which the next turn starts later."""
+FIRST_QUICK: Final = 16
 FIRST_SLOW: Final = 4
 LONG_TURN_SECONDS: Final = 2.0
-"""Length of a turn above which the next one writes fewer slow reports.
+"""Length of a turn above which the next one writes fewer reports.
 
-Node leases are renewed only at the start of a turn."""
+Node leases are renewed only at the start of a turn, and others see that at its end."""
 RETRY_SECONDS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -57,7 +58,7 @@ class ReportWriter:
         self._lost = lost
         self._news: list[NodeReport] = []
         self._slow_news: list[NodeReport] = []
-        self._most_slow = FIRST_SLOW
+        self._most_quick, self._most_slow = FIRST_QUICK, FIRST_SLOW
         self._taken, self._written = 0, 0
         self._doubted: dict[int, asyncio.Future[bool]] = {}
         self._something = asyncio.Event()
@@ -135,7 +136,7 @@ class ReportWriter:
         self, epochs: Mapping[int, int], carriers: Mapping[int, NodeConnection]
     ) -> int | None:
         """Run one turn if necessary; return its number of items, or None."""
-        quick, self._news = self._news[:MOST_NEWS], self._news[MOST_NEWS:]
+        quick, self._news = self._news[: self._most_quick], self._news[self._most_quick :]
         slow, self._slow_news = (
             self._slow_news[: self._most_slow],
             self._slow_news[self._most_slow :],
@@ -161,8 +162,11 @@ class ReportWriter:
                 )
             )
             self._held_at = time.monotonic()
+            seconds = self._held_at - begun
+            if quick:
+                self._most_quick = next_most(self._most_quick, seconds)
             if slow:
-                self._most_slow = next_slow(self._most_slow, self._held_at - begun)
+                self._most_slow = next_most(self._most_slow, seconds)
             self._settle_doubts(news, turn)
             self._hand_out(turn, epochs, carriers)
             carried = len(news) + len(turn.directives)
@@ -230,8 +234,8 @@ def gathering_seconds(carried: int, seconds: float) -> float:
     return min(max(GATHER_SECONDS, seconds), MOST_GATHER_SECONDS)
 
 
-def next_slow(most: int, seconds: float) -> int:
-    """Return the maximum number of slow reports in the next turn.
+def next_most(most: int, seconds: float) -> int:
+    """Return the maximum number of reports of a kind, quick or slow, in the next turn.
 
     Args:
         most: the maximum of the last turn.

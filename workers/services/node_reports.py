@@ -259,9 +259,11 @@ class Renewed(NodeReport):
 
     member_ids: Sequence[int]
 
-    def write(self, now: datetime) -> None:
+    @classmethod
+    def write_all(cls, news: Sequence[Self], now: datetime) -> None:
         """Store the time, at which the fence starts."""
-        attempts.record_renewal(member_ids=list(self.member_ids), now=now)
+        member_ids = {member_id for item in news for member_id in item.member_ids}
+        attempts.record_renewal(member_ids=sorted(member_ids), now=now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,9 +393,11 @@ class ContactBack(NodeReport):
     order = 4
     boot_id: str
 
-    def write(self, now: datetime) -> None:
-        """Mark the node as up again."""
-        node_contact.contact_back(node_id=self.node_id, boot_id=self.boot_id[:64], now=now)
+    @classmethod
+    def write_all(cls, news: Sequence[Self], now: datetime) -> None:
+        """Mark the nodes as up again."""
+        boot_ids = {item.node_id: item.boot_id[:64] for item in news}
+        node_contact.contacts_back(boot_ids=boot_ids, now=now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

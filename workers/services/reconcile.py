@@ -120,6 +120,8 @@ def _judge(status: RunStatus, known: KnownMember | None, installation: str) -> R
 
 def _known(members: Iterable[Member]) -> list[KnownMember]:
     found = list(members)
+    if not found:
+        return []
     logs = {
         log.member_id: log
         for log in LogStream.objects.filter(member_id__in=[member.pk for member in found])

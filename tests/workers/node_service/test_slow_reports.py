@@ -16,7 +16,7 @@ from workers.node_service.writer import (
     LONG_TURN_SECONDS,
     MOST_NEWS,
     ReportWriter,
-    next_slow,
+    next_most,
 )
 from workers.services import node_leases
 from workers.services.node_reports import NodeReport
@@ -93,15 +93,15 @@ def _carried_node() -> tuple[int, dict[int, int]]:
     return node_id, {node_id: claim.epoch}
 
 
-def test_after_a_long_turn_fewer_slow_reports_are_written() -> None:
-    assert next_slow(MOST_NEWS, LONG_TURN_SECONDS + 0.1) == MOST_NEWS // 2
-    assert next_slow(1, 60.0) == 1
+def test_after_a_long_turn_fewer_reports_are_written() -> None:
+    assert next_most(MOST_NEWS, LONG_TURN_SECONDS + 0.1) == MOST_NEWS // 2
+    assert next_most(1, 60.0) == 1
 
 
-def test_after_a_short_turn_more_slow_reports_are_written() -> None:
-    assert next_slow(FIRST_SLOW, 0.01) == 2 * FIRST_SLOW
-    assert next_slow(MOST_NEWS, 0.01) == MOST_NEWS
+def test_after_a_short_turn_more_reports_are_written() -> None:
+    assert next_most(FIRST_SLOW, 0.01) == 2 * FIRST_SLOW
+    assert next_most(MOST_NEWS, 0.01) == MOST_NEWS
 
 
 def test_a_turn_of_the_wanted_length_is_not_changed() -> None:
-    assert next_slow(8, 0.75 * LONG_TURN_SECONDS) == 8
+    assert next_most(8, 0.75 * LONG_TURN_SECONDS) == 8
