@@ -319,6 +319,37 @@ def test_a_pinned_cell_is_a_certain_one_and_lent_like_any_other(
     outside.wait_until_empty()
 
 
+def test_a_guest_uses_a_device_of_its_tenant_until_the_owner_wants_it_alone(
+    reader: Reader, outside: Outsider
+) -> None:
+    assert "Device sharing is on." in reader.type("share-on")
+    reader.type("share-holder")
+    (holder,) = outside.wait_for("lab-holder", "running")
+    reader.type("share-rest")
+    outside.wait_for("borrow-pairs", "running", 11)
+    reader.type("share-guests")
+    (guest,) = outside.wait_for("lab-guest", "running")
+
+    outside.wait_for_reason("lab-stranger", "no-host-for-guest")
+    sharing = outside.get(f"jobs/{holder['id']}/sharing/")
+    (device,) = sharing["devices"]
+    assert (sharing["role"], device["limit"]) == ("holder", 0.05)
+    assert [other["job_id"] for other in device["others"]] == [guest["id"]]
+    assert (device["node"], device["index"]) in outside.devices(holder)
+    assert "lab-guest" in reader.type("share-job")
+    why = reader.type("share-why")
+    assert "running as a guest on device" in why
+    assert "no-host-for-guest" in why
+
+    reader.type("share-alone")
+    # Its holder is no host any more, so the reason is that of any job without an idle device.
+    outside.wait_for_reason("lab-guest", "opportunistic-no-idle")
+
+    assert outside.kinds(holder).count("preempt") == 0
+    reader.type("share-end")
+    outside.wait_until_empty()
+
+
 def test_in_the_end_no_device_was_ever_held_twice_and_every_command_was_run(
     reader: Reader, outside: Outsider
 ) -> None:

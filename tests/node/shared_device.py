@@ -64,6 +64,10 @@ while True:
 )
 
 
+LEASE_SECONDS = 3600.0
+"""Nobody renews the leases of these runs, and trials take minutes."""
+
+
 class SharedDevice:
     """A declared device of a node, and the runs that share it.
 
@@ -90,7 +94,8 @@ class SharedDevice:
         self, *, kernels: int = 5, seconds: float = 0.004, gap: float = 0.02
     ) -> RunSpec:
         """Start a holder whose steps are some kernels and a gap."""
-        spec = make_spec(self.command(HOLDER, kernels, seconds, gap), devices=[0])
+        command = self.command(HOLDER, kernels, seconds, gap)
+        spec = make_spec(command, devices=[0], lease_seconds=LEASE_SECONDS)
         self.session.start(spec)
         return spec
 
@@ -107,7 +112,7 @@ class SharedDevice:
             sees_phase=True,
         )
         command = self.command(program, self.ledger, 0.004)
-        return make_spec(command, devices=[0], beside=[place])
+        return make_spec(command, devices=[0], beside=[place], lease_seconds=LEASE_SECONDS)
 
     def order(self, holder: RunSpec, *guests: RunSpec, drain: bool = False) -> None:
         """Send the guests of the device to the holder's runner."""
