@@ -156,7 +156,9 @@ def requests_of(jobs: list[int]) -> list[Ask]:
         lambda client: client.get(f"/api/v1/jobs/{jobs[0]}/"),
         lambda client: client.get(f"/api/v1/jobs/{jobs[2]}/logs/"),
         lambda client: client.get(f"/api/v1/jobs/{jobs[4]}/events/"),
-        lambda client: client.get("/api/v1/nodes/"),
+        lambda client: client.get(f"/api/v1/jobs/{jobs[6]}/why/"),
+        lambda client: client.get(f"/api/v1/jobs/{jobs[8]}/attempts/"),
+        lambda client: client.get("/api/v1/jobs/?state=running"),
         submit_next,
     ]
 
