@@ -218,9 +218,33 @@ class ConditionOut(TypedDict):
     detail: str
 
 
+class CpuAmountOut(TypedDict):
+    """CPUs and bytes of memory."""
+
+    cpus: float
+    memory_bytes: Annotated[int, From("memory")]
+
+
+class CpuUseOut(TypedDict):
+    """CPUs and memory of a node: the share of its devices, and the pool that belongs to none.
+
+    Jobs without devices lease parts of the pool. `device_cpus` and `device_memory_bytes` are the
+    share of each device that an admin has set; null is an equal part of the node.
+    """
+
+    devices: CpuAmountOut
+    pool: CpuAmountOut
+    leased: CpuAmountOut
+    free: CpuAmountOut
+    instances: int
+    device_cpus: float | None
+    device_memory_bytes: int | None
+
+
 class NodePageOut(TypedDict):
     """Fields that only the details of a node have."""
 
+    cpu_use: CpuUseOut
     device_list: Annotated[list[DeviceOut], From("row.view.devices")]
     cell: Annotated[CellOut, From("row.view.tree")]
     members: list[OpenMemberOut]

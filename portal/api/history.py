@@ -143,7 +143,8 @@ class HoursOut(TypedDict):
     """Hours of one device kind; lost hours are part of held hours.
 
     `guest` are hours as a guest of a device that another job holds; they are not charged.
-    `delay` are hours by which guests have delayed the jobs on their devices.
+    `delay` are hours by which guests have delayed the jobs on their devices. `cpu` are CPU-hours
+    of jobs without devices; they are in `slot_hours`.
     """
 
     guaranteed: Annotated[float, From("guaranteed", rounded(4))]
@@ -152,6 +153,7 @@ class HoursOut(TypedDict):
     lost_failed: Annotated[float, From("lost_failed", rounded(4))]
     guest: Annotated[float, From("guest", rounded(4))]
     delay: Annotated[float, From("delay", rounded(4))]
+    cpu: Annotated[float, From("cpu", rounded(4))]
 
 
 class UsageLineOut(TypedDict):

@@ -59,6 +59,7 @@ class JobOut(_ClassOut):
     retryable: bool
     attempts: int
     device_seconds: Annotated[float, From("gpu_seconds")]
+    cpu_seconds: float
     ahead: int | None
     expected_start: Annotated[
         datetime | None, From(by=lambda row: row.eta.p50 if row.eta else None)

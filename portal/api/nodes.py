@@ -81,7 +81,9 @@ class NodePatch:
     `shared`; if it is empty, the configuration file of the node applies. `data_interface` is the
     network interface of gangs on several nodes; if it is empty, a gang uses the fastest interface
     that its nodes share. `jump_host` (`user@host:port`) needs `jump_host_key_fingerprint`; an
-    empty text means a direct connection.
+    empty text means a direct connection. `device_cpus` and `device_memory_bytes` are the share of
+    each device; null means an equal part of the node. Jobs without devices use what the shares
+    leave.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -91,6 +93,8 @@ class NodePatch:
     data_interface: str = ""
     jump_host: str = ""
     jump_host_key_fingerprint: str | None = None
+    device_cpus: float | None = None
+    device_memory_bytes: int | None = None
 
 
 class PortalKeyOut(TypedDict):
@@ -209,7 +213,10 @@ class NodeViewSet(NodeSharingActions):
         return self._node(pk)
 
     def partial_update(self, request: Request, pk: int) -> Response:
-        """Update labels, dedicated tenants, visible paths or the networks of a node."""
+        """Update labels, tenants, visible paths, networks or the devices' share of a node.
+
+        The response to a smaller share is 409 while jobs use devices of the node.
+        """
         changes = read_changes(NodePatch, request.data)
         if "visible_paths" in changes:
             changes["visible_paths"] = [asdict(path) for path in changes["visible_paths"]]

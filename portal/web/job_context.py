@@ -258,6 +258,10 @@ def _devices(detail: JobDetail) -> Stat:
         if held in (0, row.devices)
         else _("%(wants)s requested") % {"wants": translated(row.wants)}
     )
+    if not row.devices:
+        roles = detail.spec["roles"].values()
+        cpus = sum(role.get("instances", 1) * (role.get("cpus") or 0.0) for role in roles)
+        return Stat(label=_("CPUs"), value=words.amount(cpus), context=_(", ").join((asked, kind)))
     return Stat(
         label=_("Devices"),
         value=words.count(held or row.devices),
@@ -341,6 +345,9 @@ def _hours(detail: JobDetail, hours: DeviceHours, now: datetime) -> list[Stat]:
         for unit, value in ((_("GPU"), hours.gpu), (_("CPU slots"), hours.slot))
         if value
     ]
+    if not detail.row.devices:
+        used = words.gpu_hours(detail.row.cpu_seconds / 3600)
+        return [Stat(label=_("CPU-hours"), value=used, context=_("of ended attempts"))]
     return tiles or [Stat(label=label, value=words.gpu_hours(0), context=context)]
 
 

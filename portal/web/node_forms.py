@@ -21,6 +21,8 @@ from scheduling.clusters.services.node_values import (
     read_jump_host,
 )
 from scheduling.clusters.services.nodes import add_node, update_node
+from scheduling.core.jobspec.errors import RefusalError
+from scheduling.core.jobspec.scalars import read_memory
 from scheduling.core.jump_hosts import jump_host_text
 from tenants.errors import DomainError, InvalidError, StaleEditError
 from tenants.roles import Permission
@@ -128,6 +130,19 @@ class EditForm(AddressForm):
         widget=forms.TextInput(attrs={"placeholder": "ib0"}),
     )
 
+    device_cpus = forms.FloatField(
+        label=gettext_lazy("CPUs of each device"),
+        required=False,
+        min_value=0.1,
+        max_value=4096,
+    )
+    device_memory_bytes = forms.CharField(
+        label=gettext_lazy("Memory of each device"),
+        required=False,
+        max_length=20,
+        widget=forms.TextInput(attrs={"placeholder": "60GiB"}),
+    )
+
     jump_host = jump_field()
     jump_fingerprint = forms.CharField(
         label=gettext_lazy("Host key of the jump host"),
@@ -135,6 +150,16 @@ class EditForm(AddressForm):
         max_length=100,
         widget=forms.TextInput(attrs={"placeholder": "SHA256:…"}),
     )
+
+    def clean_device_memory_bytes(self) -> int | None:
+        """Parse a size such as 60GiB; None if empty."""
+        given = self.cleaned_data["device_memory_bytes"].strip()
+        if not given:
+            return None
+        try:
+            return read_memory(int(given) if given.isdecimal() else given)
+        except RefusalError as refused:
+            raise forms.ValidationError(f"{refused.message} {refused.remedy}") from None
 
     def clean_dedicated_to(self) -> list[str]:
         """Return names of tenants with commas between them."""
@@ -212,6 +237,8 @@ def edit(asked: PageRequest, node_id: int) -> HttpResponseBase:
             visible_paths=values["visible_paths"],
             job_network=values["job_network"],
             data_interface=values["data_interface"],
+            device_cpus=values["device_cpus"],
+            device_memory_bytes=values["device_memory_bytes"],
             **_edited_jump(detail, values),
         )
     except StaleEditError as refused:
@@ -343,6 +370,8 @@ def _initial(detail: NodeDetail) -> dict[str, Any]:
         "visible_paths": "\n".join(map(_path_line, row.isolation.visible_paths)),
         "job_network": row.isolation.job_network,
         "data_interface": row.data_interface,
+        "device_cpus": detail.cpu_use.device_cpus,
+        "device_memory_bytes": detail.cpu_use.device_memory_bytes,
         "jump_host": detail.jump_host,
         "jump_fingerprint": detail.jump_host_key_fingerprint,
     }
@@ -356,4 +385,5 @@ def _path_line(visible: PathView) -> str:
 
 
 def _as_data(detail: NodeDetail) -> dict[str, str]:
-    return {key: str(value) for key, value in _initial(detail).items()}
+    given = _initial(detail).items()
+    return {key: "" if value is None else str(value) for key, value in given}

@@ -225,7 +225,13 @@ def _cells(placement: Sequence[PlacedMember]) -> str:
     for member in placement:
         by_node.setdefault(member.node, []).extend(member.device_indices)
     named = [
-        (_("%(node)s (device %(index)s)") if len(held) == 1 else _("%(node)s (devices %(index)s)"))
+        node
+        if not held
+        else (
+            _("%(node)s (device %(index)s)")
+            if len(held) == 1
+            else _("%(node)s (devices %(index)s)")
+        )
         % {"node": node, "index": _span(sorted(held))}
         for node, held in by_node.items()
     ]

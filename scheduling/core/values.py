@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scheduling.core.cells import ClusterSpec
+from scheduling.core.cpu_pools import CpuPool, PoolLease
 from scheduling.core.device_types import usable
 from scheduling.core.jobspec import NO_REQUIREMENTS, Demand, JobClass, Requirements
 from scheduling.core.policy_interface import NO_FACTS, PLAIN_TERMS, Facts, GridTable, Terms
@@ -216,6 +217,19 @@ class HeldPeer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldCpuJob:
+    """A running job without devices; it binds no cell, so it is in no other list of jobs.
+
+    Attributes:
+        job: the job, whose members hold no devices.
+        leases: parts of the pools of nodes that its instances hold.
+    """
+
+    job: HoldingJob
+    leases: tuple[PoolLease, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
     """Facts of a node that a round uses.
 
@@ -298,6 +312,9 @@ class ClusterSnapshot:
             the other job.
         suspect_devices: node and index of devices on which unusually many jobs failed; placements
             avoid them between equal choices. Stored only if any.
+        cpu_pools: CPUs and memory of nodes that belong to no device; empty if there are none.
+        cpu_queued: the waiting jobs without devices, which policies do not plan.
+        cpu_holding: the running jobs without devices.
     """
 
     now: float
@@ -325,6 +342,9 @@ class ClusterSnapshot:
     peer_needs: Mapping[int, GuestNeed] = field(default_factory=dict)
     pair_paces: Mapping[str, Mapping[str, Mapping[str, PairRecord]]] = field(default_factory=dict)
     suspect_devices: frozenset[tuple[str, int]] = frozenset()
+    cpu_pools: tuple[CpuPool, ...] = ()
+    cpu_queued: tuple[QueuedJob, ...] = ()
+    cpu_holding: tuple[HeldCpuJob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -448,6 +468,8 @@ class RoundResult:
         guest_leaves: running guests that must leave their device.
         promotions: running guests that become the holder of their device, which is idle.
         peers: queued jobs that start on the device of the job with which they are paired.
+        cpu_starts: jobs without devices that start.
+        cpu_preemptions: running jobs without devices that must leave.
     """
 
     starts: tuple[Start, ...]
@@ -464,3 +486,5 @@ class RoundResult:
     guest_leaves: tuple[int, ...] = ()
     promotions: tuple[int, ...] = ()
     peers: tuple[PeerStart, ...] = ()
+    cpu_starts: tuple[Start, ...] = ()
+    cpu_preemptions: tuple[Preemption, ...] = ()

@@ -45,7 +45,8 @@ class Job(models.Model):
     of later ones; it is None if no event followed ``state_since``. ``model_fingerprint`` is that
     of a job with hybrid parallelism, and empty for others. ``guest_floor`` and ``guest_wants`` are
     bytes of device memory of a job that may be a guest, otherwise None. After
-    ``sharing_stopped_at``, its devices take no guests.
+    ``sharing_stopped_at``, its devices take no guests. ``cpu_seconds`` are charged CPUs times
+    seconds of a job without devices.
     """
 
     name = models.CharField(max_length=63)
@@ -99,6 +100,7 @@ class Job(models.Model):
     max_duration_seconds = models.PositiveIntegerField(null=True)
     excluded_nodes = models.JSONField(default=list, blank=True)
     gpu_seconds = models.FloatField(default=0)
+    cpu_seconds = models.FloatField(default=0, db_default=0)
     guest_floor = models.PositiveBigIntegerField(null=True)
     guest_wants = models.PositiveBigIntegerField(null=True)
     guest_seconds = models.FloatField(default=0)

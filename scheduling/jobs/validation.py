@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from scheduling.clusters.models import VirtualCluster
+from scheduling.clusters.queries.cpu_pools import stored_pools
 from scheduling.clusters.queries.node_isolation import visible_to
+from scheduling.core.cpu_pools import NOTHING, fitted, gibibytes, sizes_of
 from scheduling.core.device_types import MOST_TYPES
 from scheduling.core.jobspec import (
     Demand,
@@ -21,6 +23,7 @@ from scheduling.core.jobspec import (
     FieldError as SpecFieldError,
 )
 from scheduling.core.messages import sentence
+from scheduling.core.round.cpu_jobs import amounts_of
 from scheduling.core.storages import resolved
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.submit_context import SubmitContext
@@ -268,6 +271,8 @@ def _warnings(
             found.append(sentence("not-isolated"))
         elif NONE in levels:
             found.append(sentence("maybe-not-isolated"))
+    if not any(role.devices for role in spec.roles.values()):
+        found += _pool_warnings(demand(spec))
     limits = {kind.enforces_limits for kind in submit_context.nodes}
     if limits == {False}:
         found.append(sentence("no-limits-anywhere"))
@@ -275,6 +280,15 @@ def _warnings(
         found.append(sentence("no-limits-somewhere"))
     found += _network_warnings(spec, submit_context, is_plain=is_plain)
     return (*found, *_path_warnings(virtual_cluster.tenant_id, submit_context))
+
+
+def _pool_warnings(wanted: Demand) -> Iterator[str]:
+    """Yield a warning if no node has enough CPUs and memory for jobs without devices."""
+    sizes = sizes_of(stored_pools())
+    if fitted(amounts_of(wanted), sizes, sizes, sizes.keys()) is not None:
+        return
+    most = max(sizes.values(), default=NOTHING)
+    yield sentence("no-pool-for-it", cpus=most.cpus, memory=gibibytes(most.memory))
 
 
 def _network_warnings(

@@ -73,6 +73,8 @@ def _network_faults(spec: JobSpec, submit_context: SubmitContext) -> list[FieldE
 def _type_faults(spec: JobSpec, submit_context: SubmitContext) -> list[FieldError]:
     faults: list[FieldError] = []
     for name, role in spec.roles.items():
+        if not role.devices:
+            continue
         if len(role.device_types) < 2 and submit_context.types.has(
             role.devices, *role.device_types
         ):
@@ -179,8 +181,8 @@ def _share_faults(
 ) -> list[FieldError]:
     if job_class is JobClass.OPPORTUNISTIC or virtual_cluster.pk in submit_context.guaranteed:
         return []
-    if all(role.pinned_cell is not None for role in spec.roles.values()):
-        return []
+    if all(role.pinned_cell is not None or not role.devices for role in spec.roles.values()):
+        return []  # no guarantee contains the CPUs of instances without devices
     return [
         FieldError(
             field="class",

@@ -9,15 +9,17 @@ from django.db import transaction
 from django.db.models import Count, Exists, F, FilteredRelation, Max, OuterRef, Q, QuerySet
 
 from scheduling.clusters.models import Device, Node, PriorityClass
+from scheduling.clusters.queries.cpu_pools import stored_pools
 from scheduling.clusters.queries.virtual_clusters import spec_in_force
 from scheduling.clusters.services.node_rows import state_of
 from scheduling.core.cells import feasible
+from scheduling.core.cpu_pools import NOTHING, PoolLease, in_use, sizes_of
 from scheduling.core.lifecycle import HOLDING
 from scheduling.core.sharing.hosts import Consent, consents
 from scheduling.enums import LeaseKind, MemberStep
 from scheduling.jobs.models import Job
 from scheduling.rounds.models import Round
-from scheduling.runs.models import Attempt, Lease, Member
+from scheduling.runs.models import Attempt, CpuLease, Lease, Member
 from scheduling.topology.current import current_topology
 from tessera.isolation import NONE
 
@@ -51,6 +53,8 @@ def violations(using: str = "default") -> tuple[Violation, ...]:
         _attempts_of_idle_jobs,
         _leases_of_ended_attempts,
         _leases_on_retired_devices,
+        _cpu_leases_of_ended_attempts,
+        _nodes_with_too_many_cpu_leases,
         _members_of_ended_attempts,
         _members_without_their_leases,
         _guests_without_holders,
@@ -82,11 +86,12 @@ def _devices_held_twice(using: str) -> Iterator[Violation]:
 
 def _attempts_without_leases(using: str) -> Iterator[Violation]:
     live = Lease.objects.using(using).filter(attempt=OuterRef("pk"), released_at=None)
-    rows = Attempt.objects.using(using).filter(~Exists(live), ended_at=None)
+    cpus = CpuLease.objects.using(using).filter(attempt=OuterRef("pk"), released_at=None)
+    rows = Attempt.objects.using(using).filter(~Exists(live), ~Exists(cpus), ended_at=None)
     for attempt in rows[:MOST_SHOWN]:
         yield Violation(
             rule="open-attempt-without-lease",
-            text=f"attempt {attempt.number} of job {attempt.job_id} is open but holds no devices",
+            text=f"attempt {attempt.number} of job {attempt.job_id} is open but holds nothing",
         )
 
 
@@ -115,6 +120,36 @@ def _leases_of_ended_attempts(using: str) -> Iterator[Violation]:
             rule="lease-of-ended-attempt",
             text=f"device {address} is still leased to job {job_id}, whose attempt has ended",
         )
+
+
+def _cpu_leases_of_ended_attempts(using: str) -> Iterator[Violation]:
+    rows = CpuLease.objects.using(using).filter(released_at=None, attempt__ended_at__isnull=False)
+    for node, job_id in rows.values_list("node__name", "job_id")[:MOST_SHOWN]:
+        yield Violation(
+            rule="cpu-lease-of-ended-attempt",
+            text=f"CPUs of {node} are still leased to job {job_id}, whose attempt has ended",
+        )
+
+
+def _nodes_with_too_many_cpu_leases(using: str) -> Iterator[Violation]:
+    """Check nodes whose jobs without devices use more than the devices leave of the node.
+
+    The next round preempts jobs if the share of the devices has grown.
+    """
+    leases = CpuLease.objects.using(using).filter(released_at=None, member__stop_asked_at=None)
+    used = in_use(
+        PoolLease(node=node, cpus=cpus, memory=memory)
+        for node, cpus, memory in leases.values_list("node__name", "cpus", "memory_bytes")
+    )
+    sizes = sizes_of(stored_pools(using)) if used else {}
+    for name, total in sorted(used.items()):
+        size = sizes.get(name, NOTHING)
+        if not total.within(size):
+            yield Violation(
+                rule="node-with-too-many-cpu-leases",
+                text=f"node {name} leases {total.cpus:g} CPUs and {total.memory} bytes that "
+                f"belong to no device, of {size.cpus:g} and {size.memory}",
+            )
 
 
 def _leases_on_retired_devices(using: str) -> Iterator[Violation]:

@@ -15,7 +15,8 @@ class UsageRow(models.Model):
     ``guaranteed`` plus ``borrowed`` is the total. ``lost_preempted`` and ``lost_failed`` are the
     parts between a run's last checkpoint and its preemption or failure. ``guest`` are seconds as a
     guest of a device, which are not charged. ``delay`` are seconds by which guests have delayed
-    the owner's jobs on their devices. ``is_gpu`` is false for CPU slots.
+    the owner's jobs on their devices. ``cpu`` are CPUs times seconds of jobs without
+    devices. ``is_gpu`` is false for CPU slots, and for these jobs.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
@@ -32,6 +33,7 @@ class UsageRow(models.Model):
     lost_failed = models.FloatField(default=0.0)
     guest = models.FloatField(default=0.0)
     delay = models.FloatField(default=0.0)
+    cpu = models.FloatField(default=0.0, db_default=0.0)
 
     objects = TenantManager("tenant_id")
 

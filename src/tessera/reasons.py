@@ -146,6 +146,21 @@ class ReasonCode(StrEnum):
         "It needs more CPUs or memory than its devices include.",
         is_final=True,
     )
+    WAITING_FOR_CPUS = _Row(
+        "waiting-for-cpus",
+        "Resources",
+        "WaitingForQuota",
+        "later",
+        "It has no devices, and the CPUs or the memory that belong to no device are in use.",
+    )
+    NO_NODE_WITH_CPUS = _Row(
+        "no-node-with-cpus",
+        "Resources",
+        "",
+        "never; correct it, or ask an admin",
+        "It has no devices, and no node has enough CPUs and memory that belong to no device.",
+        is_final=True,
+    )
     NO_NODE_WITH_DOCKER = _Row(
         "no-node-with-docker",
         "ReqNodeNotAvail",
@@ -383,6 +398,30 @@ REASONS: Final[Mapping[str, Template]] = {
     "cpu-or-memory": fixed(
         "Each device includes at most %(cpus)g CPUs and %(gigabytes).0f GB of memory; an "
         "instance of this job needs more than its devices include."
+    ),
+    "waiting-for-cpus": counted(
+        "It needs %(n)s instance of up to %(cpus)g CPUs and %(memory)g GiB that belong to no "
+        "device; of the suitable nodes, the best has %(free)g CPUs and %(left)g GiB free.",
+        "It needs %(n)s instances of up to %(cpus)g CPUs and %(memory)g GiB that belong to no "
+        "device; of the suitable nodes, the best has %(free)g CPUs and %(left)g GiB free.",
+    ),
+    "no-node-with-cpus": counted(
+        "It needs %(n)s instance of up to %(cpus)g CPUs and %(memory)g GiB that belong to no "
+        "device; of the suitable nodes, the largest has %(most)g CPUs and %(there)g GiB.",
+        "It needs %(n)s instances of up to %(cpus)g CPUs and %(memory)g GiB that belong to no "
+        "device; of the suitable nodes, the largest has %(most)g CPUs and %(there)g GiB.",
+    ),
+    "no-cpu-pool": fixed(
+        "It has no devices, and all CPUs and memory of the suitable nodes belong to devices."
+    ),
+    "no-usable-cpu-pool": fixed(
+        "The nodes with CPUs that belong to no device are unhealthy, cordoned or draining."
+    ),
+    "behind-oldest-cpu-job": fixed(
+        "A job without devices has waited for more than %(minutes)s min and is next."
+    ),
+    "after-many-cpu-starts": fixed(
+        "This round started %(n)s jobs without devices, the most in one round."
     ),
     "below-isolation": counted(
         "Jobs of %(name)s run only on nodes of isolation level %(level)s or better, and %(n)s "

@@ -65,6 +65,14 @@ REMEDIES: Final[Mapping[str, Template]] = {
         "Use ipc: private, or ask an admin to dedicate a node to this tenant alone."
     ),
     "ask-more-devices": fixed("Request more devices, or fewer CPUs and less memory."),
+    "request-fewer-cpus": fixed(
+        "Request fewer CPUs or less memory, or give the instance a device with its share."
+    ),
+    "ask-for-cpus": fixed(
+        "Ask an admin to lower the share of the devices of a node (device_cpus and "
+        "device_memory_bytes), or to add a node without devices."
+    ),
+    "ask-to-return-nodes": fixed("Ask an admin to return one of these nodes to service."),
     "ask-to-raise-isolation": fixed(
         "Ask an admin to raise the isolation level of the nodes (docs/isolation.md)."
     ),

@@ -26,7 +26,7 @@ BASELINES: Final[Mapping[str, int]] = {
     "/cluster/?view=table": 32,
     "/overview/day/": 9,
     "/nodes/": 19,
-    "/nodes/{node}/": 27,
+    "/nodes/{node}/": 28,
     "/virtual-clusters/": 24,
     "/virtual-clusters/{vc}/": 31,
     "/virtual-clusters/{vc}/past/": 14,

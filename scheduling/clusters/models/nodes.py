@@ -46,6 +46,8 @@ class Node(models.Model):
     network interface for traffic between the members of a gang; if it is empty, the fastest common
     one is used. ``storages`` has the last probe of each source of a storage, by source.
     ``guests`` limits the guests on its devices (``Consent``), whatever their holders allow.
+    ``device_cpus`` and ``device_memory_bytes`` are the share of each device; None is an equal part
+    of the node. Jobs without devices use what the shares leave.
     """
 
     name = models.CharField(max_length=63)
@@ -84,6 +86,8 @@ class Node(models.Model):
     storages = models.JSONField(default=dict, blank=True)
     cpus = models.FloatField(default=0)
     memory_bytes = models.BigIntegerField(default=0)
+    device_cpus = models.FloatField(null=True)
+    device_memory_bytes = models.BigIntegerField(null=True)
     boot_id = models.CharField(max_length=64, blank=True)
     probed_at = models.DateTimeField(null=True)
     last_contact_at = models.DateTimeField(null=True)

@@ -16,6 +16,7 @@ from scheduling.clusters.queries.conditions import (
     condition_rows,
     gpu_rows,
 )
+from scheduling.clusters.queries.cpu_pools import CpuUse, cpu_use_of
 from scheduling.clusters.queries.node_isolation import (
     NodeIsolation,
     isolation_of,
@@ -165,6 +166,7 @@ class NodeDetail:
         inventory: the last inventory; empty for viewers who may not manage nodes, as are the host
             key and reasons with addresses.
         can_manage: whether the viewer may cordon, drain, edit and remove the node.
+        cpu_use: its CPUs and memory: share of the devices, and use by jobs without devices.
     """
 
     row: NodeRow
@@ -189,6 +191,7 @@ class NodeDetail:
     declared_dead_at: datetime | None
     created_at: datetime
     can_manage: bool
+    cpu_use: CpuUse
 
 
 def list_nodes(viewer: Viewer) -> tuple[NodeRow, ...]:
@@ -239,15 +242,7 @@ def node_detail(viewer: Viewer, node_id: int) -> NodeDetail:
         ),
         contact_reason=node.contact_reason if may else "",
         held_reason=node.held_reason,
-        health_reasons=tuple(
-            sentence(
-                "device-reason",
-                index=device.index,
-                value=plain(device.health_reason or "unhealthy"),
-            )
-            for device in view.devices
-            if not device.healthy
-        ),
+        health_reasons=_health_reasons(view),
         boot_id=node.boot_id if may else "",
         driver=str(found.get("driver", "")),
         cuda=str(found.get("cuda", "")),
@@ -268,6 +263,7 @@ def node_detail(viewer: Viewer, node_id: int) -> NodeDetail:
         jump_host=jump_host_text(node.jump_host) if may else "",
         jump_host_key_fingerprint=node.jump_host.get("host_key_fingerprint", "") if may else "",
         declared_dead_at=node.declared_dead_at,
+        cpu_use=cpu_use_of(node, devices),
         created_at=node.created_at,
         can_manage=may,
     )
@@ -292,6 +288,18 @@ def _canaries(devices: Sequence[Device]) -> tuple[CanaryRow, ...]:
             figures=run.figures,
         )
         for run in sorted(runs, key=lambda run: numbers[run.device_id])
+    )
+
+
+def _health_reasons(view: NodeView) -> tuple[str, ...]:
+    return tuple(
+        sentence(
+            "device-reason",
+            index=device.index,
+            value=plain(device.health_reason or "unhealthy"),
+        )
+        for device in view.devices
+        if not device.healthy
     )
 
 
@@ -370,6 +378,8 @@ def _without_devices(node: Node, view: NodeView, *, may_manage: bool) -> str:
     noticed = [str(warning) for warning in found.get("warnings", ())] if may_manage else []
     if noticed:
         return sentence("no-healthy-device-because", noticed="; ".join(noticed))
+    if not view.devices and node.cpus:
+        return sentence("node-without-devices")
     return sentence("no-healthy-device")
 
 

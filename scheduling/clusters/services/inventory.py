@@ -1,6 +1,7 @@
 """Applies a node's inventory to its devices and cells, without removing devices in use."""
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -33,6 +34,7 @@ from tenants.audit import Actor, record
 from tessera.hardware import QUARANTINE
 from tessera.inventory import Device as Found
 from tessera.inventory import Inventory
+from tessera.wire import ProtocolError
 
 MISSING: Final = "no longer found on the node"
 _FACTS: Final = (
@@ -79,6 +81,17 @@ def apply_inventory(*, node_id: int, inventory: Inventory, now: datetime) -> App
         StaleEditError: concurrent edits changed the topology at every try.
     """
     return in_turn(lambda: _apply(node_id, inventory, now))
+
+
+def apply_device_share(node: Node, now: datetime) -> None:
+    """Give the devices of a node the share that an admin has set.
+
+    Call it in the admin's transaction and turn; it applies the last inventory again.
+    """
+    if not node.inventory:
+        return
+    with suppress(ProtocolError):  # of another version; the next probe applies the share
+        _apply(node.pk, Inventory.from_json(node.inventory), now)
 
 
 def _apply(node_id: int, inventory: Inventory, now: datetime) -> Applied:
@@ -216,13 +229,13 @@ def _write_devices(
         {row.pk: row for row in kept.values()},
     )
     working = sum(not is_display(place.device_type) for place in places.values())
-    cpus, memory = _shares(inventory, working or len(places))
+    cpus, memory = device_share(node, inventory, working or len(places))
     added = [places[number] for number in sorted(places.keys() - kept.keys())]
     new = {place.index: _new_row(node, place) for place in added}
     for number, row in new.items():
-        _fill(row, found.get(number), cpus, memory)
+        _fill(row, found.get(number), cpus, memory, is_set=node.device_memory_bytes is not None)
     _restore_marks(new.values())
-    refreshed = _refresh(kept, found, cpus, memory)
+    refreshed = _refresh(kept, found, cpus, memory, is_set=node.device_memory_bytes is not None)
     faulty = _set_faults(node, {**kept, **new}, found, inventory)
     Device.objects.bulk_create(new.values())
     changed = [row for row in kept.values() if row.pk in refreshed | faulty]
@@ -256,12 +269,17 @@ def _restore_marks(rows: Collection[Device]) -> None:
             row.disabled_reason = before.disabled_reason
 
 
-def _shares(inventory: Inventory, devices: int) -> tuple[float, int]:
+def device_share(node: Node, inventory: Inventory, devices: int) -> tuple[float, int]:
     """Return the processors and the memory in bytes of the machine per device.
 
-    A display GPU has the same share, but does not reduce that of the others.
+    It is an equal part of the machine, or what an admin has set, if that is less. A display GPU
+    has the same share, but does not reduce that of the others.
     """
-    return inventory.cpus / max(devices, 1), inventory.memory_bytes // max(devices, 1)
+    cpus, memory = inventory.cpus / max(devices, 1), inventory.memory_bytes // max(devices, 1)
+    return (
+        cpus if node.device_cpus is None else min(cpus, node.device_cpus),
+        memory if node.device_memory_bytes is None else min(memory, node.device_memory_bytes),
+    )
 
 
 def _new_row(node: Node, place: LeafPlace) -> Device:
@@ -275,25 +293,38 @@ def _new_row(node: Node, place: LeafPlace) -> Device:
 
 
 def _refresh(
-    rows: Mapping[int, Device], found: Mapping[int, Found], cpus: float, memory: int
+    rows: Mapping[int, Device],
+    found: Mapping[int, Found],
+    cpus: float,
+    memory: int,
+    *,
+    is_set: bool,
 ) -> set[int]:
     """Fill the rows; return the primary keys of those that change."""
     changed = set()
     for number, row in rows.items():
         before = [getattr(row, column) for column in _FACTS]
-        _fill(row, found.get(number), cpus, memory)
+        _fill(row, found.get(number), cpus, memory, is_set=is_set)
         if [getattr(row, column) for column in _FACTS] != before:
             changed.add(row.pk)
     return changed
 
 
-def _fill(row: Device, found: Found | None, cpus: float, memory: int) -> None:
-    """Fill a row with the reported device; the row of a missing device is unchanged."""
+def _fill(row: Device, found: Found | None, cpus: float, memory: int, *, is_set: bool) -> None:
+    """Fill a row with the reported device; the row of a missing device is unchanged.
+
+    Args:
+        row: the row.
+        found: the device; None if it is missing.
+        cpus: processors of the device.
+        memory: bytes of the device.
+        is_set: whether an admin has set this memory, so that a declaration does not replace it.
+    """
     row.cpus = cpus
     row.memory_bytes = memory
     if found is None:
         return
-    if found.declared and found.memory_bytes:
+    if found.declared and found.memory_bytes and not is_set:
         row.memory_bytes = found.memory_bytes
     row.uuid = found.uuid[:100] or (row.uuid if not found.declared else "")
     row.model, row.serial, row.pci_address = found.type, found.serial, found.pci_address

@@ -24,6 +24,10 @@ _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _HOST: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 _USER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}\$?")
 _INTERFACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,14}")
+_SHARES: Final[Mapping[str, tuple[float, float]]] = {
+    "device_cpus": (0.1, 4096),
+    "device_memory_bytes": (64 << 20, 1 << 50),
+}
 _KEY_KIND: Final = re.compile(r"(ssh|ecdsa|sk-ssh|sk-ecdsa)-[a-z0-9@.-]{1,60}")
 
 
@@ -61,7 +65,23 @@ def node_faults(values: Mapping[str, Any]) -> list[FieldError]:
     if values.get("data_interface") and not _matches(_INTERFACE, values["data_interface"]):
         remedy = sentence("use-interface")
         faults.append(_fault("data_interface", values["data_interface"], remedy))
+    faults += _share_faults(values)
     return faults + _key_faults(values) + jump_faults(values.get("jump_host"))
+
+
+def _share_faults(values: Mapping[str, Any]) -> list[FieldError]:
+    """Return the faults of the share of each device; None is an equal part of the node."""
+    faults = []
+    for field, (least, most) in _SHARES.items():
+        value = values.get(field)
+        if value is None:
+            continue
+        kinds = (int, float) if field == "device_cpus" else (int,)
+        is_number = isinstance(value, kinds) and not isinstance(value, bool)
+        if not is_number or not least <= value <= most:
+            remedy = sentence("write-share", least=least, most=most)
+            faults.append(_fault(field, value, remedy))
+    return faults
 
 
 _JUMP_KEYS: Final = frozenset({"host", "port", "user", "host_key", "host_key_fingerprint"})

@@ -11,6 +11,7 @@ from typing import Any, TypedDict, Unpack
 from django.db import IntegrityError, transaction
 
 from scheduling.clusters.models import Node
+from scheduling.clusters.services.inventory import apply_device_share
 from scheduling.clusters.services.node_contact import plain_network
 from scheduling.clusters.services.node_groups import follow_labels
 from scheduling.clusters.services.node_holds import (
@@ -25,6 +26,7 @@ from scheduling.clusters.services.node_removal import take_out_of_topology
 from scheduling.clusters.services.node_rows import (
     EMPTY_IT,
     node_to_edit,
+    open_members_on,
     removal_values,
     require_empty,
     shown,
@@ -34,10 +36,11 @@ from scheduling.clusters.services.node_rows import (
 from scheduling.clusters.services.node_tenancies import keep_tenancy
 from scheduling.clusters.services.node_values import fingerprint_of, in_rows, node_faults
 from scheduling.clusters.services.topology import in_turn, require_places
+from scheduling.common.on_commit import request_round_on_commit
 from scheduling.core.messages import sentence
 from scheduling.enums import NodeState
 from tenants.audit import record
-from tenants.errors import DuplicateError, InvalidError
+from tenants.errors import ConflictError, DuplicateError, InvalidError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 from tessera.inventory import Inventory
@@ -128,6 +131,9 @@ class NodeChanges(TypedDict, total=False):
         data_interface: network interface for traffic between the members of a gang; if empty, the
             fastest interface that the nodes of the gang share.
         jump_host: as for ``add_node``; empty for a direct connection.
+        device_cpus: CPUs of each device; None for an equal part of the node. Jobs without devices
+            use what the devices leave.
+        device_memory_bytes: bytes of memory of each device; likewise.
     """
 
     host: str
@@ -141,6 +147,8 @@ class NodeChanges(TypedDict, total=False):
     job_network: str
     data_interface: str
     jump_host: Mapping[str, Any]
+    device_cpus: float | None
+    device_memory_bytes: int | None
 
 
 def update_node(
@@ -159,12 +167,15 @@ def update_node(
         DuplicateError: another node has this address.
         DoesNotFitError: a guarantee would not fit any more after the dedication; nothing was
             written.
+        ConflictError: jobs use the share of devices that would get less.
         StaleEditError: the node was edited since ``expected_version``.
     """
     values = _checked(changes)
 
     def update() -> Node:
         node = node_to_edit(viewer, node_id)
+        _require_unused_share(node, values)
+        gets_share = any(values.get(k, v) != v for k, v in _share_of(node).items())
         with _dedicated(viewer, node, values, now):
             write_node(
                 actor=viewer,
@@ -178,6 +189,9 @@ def update_node(
             keep_tenancy(viewer=viewer, node=node, now=now)
         if "labels" in values:
             follow_labels(user_id=viewer.user_id, now=now)
+        if gets_share:
+            apply_device_share(node, now)
+            request_round_on_commit("device-share")
         return node
 
     node_to_edit(viewer, node_id)
@@ -188,6 +202,31 @@ def update_node(
     except IntegrityError:
         node = node_to_edit(viewer, node_id)
         raise _taken({"host": node.host, "port": node.port, **values}) from None
+
+
+def _share_of(node: Node) -> dict[str, float | None]:
+    """Return the columns of the share of each device."""
+    return {"device_cpus": node.device_cpus, "device_memory_bytes": node.device_memory_bytes}
+
+
+def _require_unused_share(node: Node, values: Mapping[str, Any]) -> None:
+    """Check that no job uses devices whose share becomes smaller.
+
+    Running jobs keep the limits of their start, so that the node would have too little for all.
+    """
+    is_lower = any(
+        values.get(name) is not None and (before is None or values[name] < before)
+        for name, before in _share_of(node).items()
+    )
+    users = open_members_on([node.pk]).exclude(devices=[]) if is_lower else None
+    jobs = set() if users is None else set(users.values_list("attempt__job_id", flat=True))
+    if jobs:
+        raise ConflictError(
+            sentence("jobs-use-share", n=len(jobs), node=node.name),
+            field="node",
+            value=node.name,
+            remedy=EMPTY_IT,
+        )
 
 
 def _checked(changes: NodeChanges) -> dict[str, Any]:

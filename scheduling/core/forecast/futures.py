@@ -75,7 +75,10 @@ def jobs_without_limit(
         past = pasts.get(job_id)
         return past is None or (past.most is None and past.left is None)
 
-    found = [one for one in snapshot.holding if is_unlimited(one.id)]
+    holding = snapshot.holding
+    if not job.demand.has_devices:
+        holding = tuple(held.job for held in snapshot.cpu_holding)
+    found = [one for one in holding if is_unlimited(one.id)]
     own = [one for one in found if one.vc == job.vc]
     is_borrower = job.job_class is JobClass.OPPORTUNISTIC
     return tuple(sorted(one.id for one in (found if is_borrower or not own else own)))
@@ -112,7 +115,8 @@ def try_futures(
         make: builds a policy from its name and parameters.
     """
     jobs = [job.id for job in snapshot.queued] + [job.id for job in snapshot.holding]
-    targets = set(wanted) if wanted is not None else {job.id for job in snapshot.queued}
+    waiting = (*snapshot.queued, *snapshot.cpu_queued)
+    targets = set(wanted) if wanted is not None else {job.id for job in waiting}
     drawn = remaining_draws(jobs, times, pasts, futures, seed)
     waits: dict[int, list[float]] = {job_id: [] for job_id in targets}
     guests = rules_of(snapshot)
@@ -145,7 +149,7 @@ def _walk(world: SimulatedCluster, targets: set[int], go_on: Callable[[], bool])
     missing = set(targets)
     while True:
         result = world.decide()
-        missing.difference_update(start.job_id for start in result.starts)
+        missing.difference_update(start.job_id for start in (*result.starts, *result.cpu_starts))
         missing.difference_update(guest.job_id for guest in result.guests)
         missing.difference_update(peer.seat.job_id for peer in result.peers)
         missing.difference_update(refused.job_id for refused in result.rejections)

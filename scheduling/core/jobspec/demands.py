@@ -53,7 +53,8 @@ class Demand:
     Attributes:
         members: roles with devices.
         companions: roles without devices. Their instances run on the nodes of the instances with
-            devices, in turn, and use processors and memory of those.
+            devices, in turn, and use processors and memory of those. In a job without devices,
+            they use processors and memory that belong to no device (``core.cpu_pools``).
     """
 
     members: tuple[MemberDemand, ...]
@@ -75,6 +76,11 @@ class Demand:
         return sum(member.count * member.devices for member in self.members)
 
     @property
+    def has_devices(self) -> bool:
+        """Whether any instance has devices."""
+        return bool(self.members)
+
+    @property
     def cpus(self) -> float:
         """Number of explicitly requested processors of all instances."""
         return sum(member.count * (member.cpus or 0.0) for member in self.roles)
@@ -86,8 +92,8 @@ class Demand:
 
     @property
     def storages(self) -> tuple[str, ...]:
-        """Names of the storages of its members."""
-        return tuple(sorted({name for member in self.members for name in member.storages}))
+        """Names of the storages of its roles."""
+        return tuple(sorted({name for member in self.roles for name in member.storages}))
 
     @property
     def needs_image(self) -> bool:

@@ -157,6 +157,8 @@ def check_parallel(given: Mapping[str, Any], place: DocumentPlace) -> None:
         )
         return
     devices = roles[0].instances * roles[0].devices
+    if not devices:
+        return  # refused, since it has no devices
     least, most = elastic.bounds(devices) if elastic is not None else (devices, devices)
     _check_sizes(parallel, devices, (least, most), place, is_elastic=elastic is not None)
 

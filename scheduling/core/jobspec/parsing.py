@@ -89,13 +89,13 @@ def _check_job(given: Mapping[str, Any], place: DocumentPlace) -> None:
     """Check the consistency of several fields."""
     _check_part(given, place)
     _check_pins(given, place)
+    _check_devices(given, place)
     _check_elastic(given, place)
     check_parallel(given, place)
     _check_ports(given, place)
     _check_rdma(given, place)
     _check_processes(given, place)
     check_guest(given, place)
-    _check_companions(given, place)
     compat = given.get("compat")
     roles = given.get("roles", {})
     if compat is None:
@@ -127,16 +127,15 @@ def _check_ports(given: Mapping[str, Any], place: DocumentPlace) -> None:
         )
 
 
-def _check_companions(given: Mapping[str, Any], place: DocumentPlace) -> None:
-    """Refuse roles without devices where no other instance of the gang has devices."""
+def _check_devices(given: Mapping[str, Any], place: DocumentPlace) -> None:
+    """Refuse fields about devices in a job whose roles all have none."""
     roles = given.get("roles", {})
-    is_gang = given.get("gang", True)
-    if is_gang and any(role is None or role.devices for role in roles.values()):
+    if not roles or any(role is None or role.devices for role in roles.values()):
         return
-    for name, role in roles.items():
-        if role is not None and role.devices == 0:
-            place.child("roles").child(name).child("devices").refuse(
-                0, sentence("no-role-with-devices"), sentence("give-one-device"), "conflict"
+    for name in ("elastic", "parallel", "sharing"):
+        if given.get(name) is not None:
+            place.child(name).refuse(
+                None, sentence("needs-devices"), sentence("omit", name=name), "conflict"
             )
 
 
@@ -192,6 +191,8 @@ def _check_elastic(given: Mapping[str, Any], place: DocumentPlace) -> None:
         return
     (role,) = roles
     size = role.instances * role.devices
+    if not size:
+        return  # refused, since it has no devices
     check_workers(elastic, size, there)
     check_profile(elastic, size, there)
     least, most = elastic.bounds(size)

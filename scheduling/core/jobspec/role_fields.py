@@ -260,7 +260,8 @@ ROLE_FIELDS: Final = (
         type="number",
         default="1",
         help="Devices of each instance, 0 to 256, all on one node. Instances without devices run "
-        "on the nodes of the others, and use CPUs and memory of their share.",
+        "on the nodes of the others, and use CPUs and memory of their share. A job without any "
+        "device uses CPUs and memory that belong to no device.",
         read=_devices,
         schema=number_schema(0, 256),
     ),

@@ -98,6 +98,8 @@ def check_guest(given: Mapping[str, Any], place: DocumentPlace) -> None:
     elif not isinstance(given.get("priority"), str):
         refuse_fields(sharing, sharing.fields_against(guaranteed=True), there)
     roles: Sequence[Any] = list(given.get("roles", {}).values())
+    if roles and not any(role is None or role.devices for role in roles):
+        return  # refused, since it has no devices
     size = sum(role.instances * role.devices for role in roles if role)
     is_split = not given.get("gang", True) and all(role.devices == 1 for role in roles if role)
     if sharing.allowed and all(roles) and size != 1 and not is_split:

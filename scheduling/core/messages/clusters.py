@@ -177,6 +177,14 @@ CLUSTERS: Final[Mapping[str, Template]] = {
         "Rule %(rule)s is not applied to the output of %(member)s on %(node)s from byte "
         "%(offset)s on: its pattern takes too long there. Simplify the pattern."
     ),
+    "node-without-devices": fixed("no devices; only jobs without devices run here"),
+    "jobs-use-share": counted(
+        "%(n)s job uses the present share of devices of %(node)s.",
+        "%(n)s jobs use the present share of devices of %(node)s.",
+    ),
+    "write-share": fixed(
+        "Write a number from %(least)g to %(most)g, or null for an equal part of the node."
+    ),
     "jobs-on-node": counted(
         "%(n)s job is still on %(node)s.", "%(n)s jobs are still on %(node)s."
     ),

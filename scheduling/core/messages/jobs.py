@@ -281,12 +281,16 @@ CHANGES: Final[Mapping[str, Template]] = {
     ),
     "guaranteed-now": fixed("Its virtual cluster's guarantee covers it again"),
     "placed-by-round": fixed("Round %(number)s assigned %(devices)s on %(nodes)s to it"),
+    "placed-without-devices": fixed("Round %(number)s assigned CPUs on %(nodes)s to it"),
     "guest-leaves": fixed(
         "Guests leave a device when its holder leaves, or no longer allows them."
     ),
     "slowed-by-guests": fixed(
         "Guests slowed the job down by more than %(limit)s %% for %(minutes)s minutes; it has "
         "lost up to %(loss)s %%. Stop sharing on its page if this matters."
+    ),
+    "cpu-pool-shrank": fixed(
+        "Its node has fewer CPUs or less memory that belong to no device than its jobs use."
     ),
     "guest-leaves-node": fixed("An admin limited the guests of the node or device."),
     "guest-leaves-switch": fixed("Device sharing was turned off for the cluster."),

@@ -140,10 +140,6 @@ SPECS: Final[Mapping[str, Template]] = {
     "omit-processes": fixed(
         "Omit processes, and start the training with python3 -m tessera.train.launch."
     ),
-    "no-role-with-devices": fixed("has no devices, and no other role of the gang has any."),
-    "give-one-device": fixed(
-        "Use 1 or more, or add a role with devices: a role without devices runs on their nodes."
-    ),
     "choose-another-name": fixed("Choose another name."),
     "give-secret-again": fixed("Enter the secret again."),
     "zero-ends-at-start": fixed("would end the job before it starts."),

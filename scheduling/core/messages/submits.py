@@ -84,6 +84,10 @@ SUBMITS: Final[Mapping[str, Template]] = {
     "image-ignored": fixed(
         "images: ignore is set, so %(roles)s runs as a process without its image."
     ),
+    "no-pool-for-it": fixed(
+        "It has no devices, and no node has enough CPUs and memory that belong to no device: the "
+        "largest has %(cpus)g CPUs and %(memory)g GiB. It waits until an admin changes this."
+    ),
     "no-limits-anywhere": fixed("CPU and memory limits are not enforced on any node."),
     "gang-network-shared": fixed(
         "Network shared: instances of a gang use the network of their nodes."

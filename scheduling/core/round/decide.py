@@ -3,7 +3,8 @@
 The policy of each virtual cluster decides which jobs run and in which order; the cell engine
 decides where. Guaranteed jobs come first, since opportunistic ones may only use the rest;
 opportunistic jobs take turns by tenant, weighted max-min fair. Then jobs without a device may
-become guests of devices in use (``round.guests``). Both drivers, live rounds and
+become guests of devices in use (``round.guests``). Jobs without devices use the CPU pools of
+nodes (``round.cpu_jobs``). Both drivers, live rounds and
 ``core.simulation``, call ``decide``.
 
 A policy uses only numbers of devices, and allocates nothing to an impossible job. Its reason
@@ -22,6 +23,7 @@ from scheduling.core.policies import make_policy
 from scheduling.core.policies.base import TimeLimit
 from scheduling.core.reasons import Reason
 from scheduling.core.round.caps import cut_down
+from scheduling.core.round.cpu_jobs import with_cpu_jobs
 from scheduling.core.round.decision_cache import DecisionCache
 from scheduling.core.round.engine_setup import engine_for
 from scheduling.core.round.gang_requests import requests_of
@@ -82,7 +84,7 @@ def decide(
     name_hindrances(deciding, explain)
     if explain is None or explain:
         deciding.restate()
-    return with_guests(deciding, with_peers(deciding, deciding.result()))
+    return _completed(deciding)
 
 
 def decide_with_queue_order(
@@ -99,7 +101,7 @@ def decide_with_queue_order(
     deciding.run()
     name_hindrances(deciding)
     deciding.restate()
-    result = with_guests(deciding, with_peers(deciding, deciding.result()))
+    result = _completed(deciding)
     gone = {start.job_id for start in result.starts}
     gone |= {guest.job_id for guest in result.guests}
     gone |= {peer.seat.job_id for peer in result.peers}
@@ -113,6 +115,12 @@ def decide_with_queue_order(
         if job.id not in gone:
             lines[job.vc].opportunistic.append(job.id)
     return result, lines
+
+
+def _completed(deciding: RoundState) -> RoundResult:
+    """Return the decisions about jobs with own devices, and then about all others."""
+    beside = with_guests(deciding, with_peers(deciding, deciding.result()))
+    return with_cpu_jobs(deciding, beside)
 
 
 SEARCHES: Final = 128

@@ -174,7 +174,10 @@ class SimulatedCluster:
 
         No job waits or is a guest, and no policy resizes jobs.
         """
-        return not self._jobs.guests and not self.waiting and not (self._ticks and self.holding)
+        jobs = self._jobs
+        if jobs.guests or jobs.cpu_waiting:
+            return False
+        return not self.waiting and not (self._ticks and self.holding)
 
     @property
     def engine(self) -> CellEngine:
@@ -207,6 +210,8 @@ class SimulatedCluster:
             vcs=tuple(self._vcs.values()),
             queued=first_in_line(jobs.waiting, self._settings.most_waiting),
             holding=tuple(jobs.holding.values()),
+            cpu_queued=first_in_line(jobs.cpu_waiting, self._settings.most_waiting),
+            cpu_holding=tuple(jobs.cpu_jobs.values()),
             known=jobs.known if self._ticks else {},
         )
         return snapshot if self._guests is None else self._guests.snapshot(snapshot)
@@ -228,7 +233,7 @@ class SimulatedCluster:
         self._round += 1
         self.record.rounds += 1
         self.record.faults += result.fallbacks
-        for start in result.starts:
+        for start in (*result.starts, *result.cpu_starts):
             self._own_nodes(start)
         self._apply(result)
         for vc_id, state in result.policy_states.items():
@@ -315,7 +320,8 @@ class SimulatedCluster:
         """Assign nodes without isolation to the tenant of the first job, without resets."""
         taken = {member.node for member in start.members if member.isolation == NONE}
         if taken:
-            tenant = self.waiting[start.job_id].tenant
+            lines = self._jobs.waiting, self._jobs.cpu_waiting
+            tenant = next(line[start.job_id].tenant for line in lines if start.job_id in line)
             nodes = (
                 replace(node, owner=tenant) if node.name in taken else node
                 for node in self._base.nodes
@@ -350,6 +356,15 @@ class SimulatedCluster:
             for guest in list(self._jobs.guests.values()):
                 if guest.node == event.node and event.device in (None, guest.index):
                     self._jobs.interrupt(guest.job.id, event.node, usable)
+            if event.device is None:
+                self._interrupt_cpu_jobs(event.node)
+
+    def _interrupt_cpu_jobs(self, node: str) -> None:
+        """Interrupt the jobs without devices on a failed node."""
+        usable = frozenset(one.name for one in self._base.nodes if one.placeable)
+        for held in list(self._jobs.cpu_jobs.values()):
+            if any(lease.node == node for lease in held.leases):
+                self._jobs.interrupt(held.job.id, node, usable)
 
     def _change_cluster(self, event: ClusterChange) -> None:
         before = self._base
@@ -363,6 +378,7 @@ class SimulatedCluster:
             bad_devices=event.bad_devices,
             device_memory=event.device_memory,
             storages=event.storages,
+            cpu_pools=before.cpu_pools if event.cpu_pools is None else event.cpu_pools,
         )
         if event.spec == before.spec:
             set_health(self._jobs.engine, before, self._base)

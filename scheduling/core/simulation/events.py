@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 from scheduling.core.cells import ClusterSpec
+from scheduling.core.cpu_pools import CpuPool
 from scheduling.core.storages import StorageFacts
 from scheduling.core.values import NodeFacts, QueuedJob, VcFacts
 
@@ -29,6 +30,7 @@ class ClusterChange:
 
     Attributes:
         vcs: all virtual clusters; the engine keeps the state of an unchanged policy.
+        cpu_pools: CPUs and memory that belong to no device; None without a change.
     """
 
     at: float
@@ -39,6 +41,7 @@ class ClusterChange:
     bad_devices: frozenset[tuple[str, int]]
     device_memory: Mapping[str, int]
     storages: Mapping[str, StorageFacts] = field(default_factory=dict)
+    cpu_pools: tuple[CpuPool, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from typing import Final
 from scheduling.core.cells import CellEngine
 from scheduling.core.jobspec import Demand
 from scheduling.core.round.claims import groups_of
+from scheduling.core.round.cpu_jobs import leases_of
 from scheduling.core.round.decision_cache import DecisionCache
 from scheduling.core.round.engine_setup import engine_for
 from scheduling.core.round.gang_requests import group_name, parts_of
@@ -22,6 +23,7 @@ from scheduling.core.simulation.speedup import HeldShape, Speedup, proportional
 from scheduling.core.values import (
     ClusterSnapshot,
     GuestStart,
+    HeldCpuJob,
     HeldGuest,
     HoldingJob,
     JobFacts,
@@ -81,6 +83,8 @@ class JobTable:
         self.waiting: dict[int, QueuedJob] = {}
         self.holding = {job.id: job for job in snapshot.holding}
         self.guests: dict[int, HeldGuest] = {}
+        self.cpu_waiting: dict[int, QueuedJob] = {}
+        self.cpu_jobs = {held.job.id: held for held in snapshot.cpu_holding}
         self.leaves_at: dict[int, float] = {}
         self.known: dict[int, JobFacts] = dict(snapshot.known)
         self.record = SimulationRecord()
@@ -97,12 +101,14 @@ class JobTable:
         self._asked: dict[int, Demand] = {}
         for held in snapshot.holding:
             self._take_over(held)
-        for queued in snapshot.queued:
+        for cpu_job in snapshot.cpu_holding:
+            self._take_over(cpu_job.job)
+        for queued in (*snapshot.queued, *snapshot.cpu_queued):
             self.enqueue(queued)
 
     def enqueue(self, job: QueuedJob, known: JobFacts | None = None) -> None:
         """Add a submitted job to the queue."""
-        self.waiting[job.id] = job
+        self.line_of(job)[job.id] = job
         self._asked[job.id] = job.demand
         if known is not None:
             self.known[job.id] = known
@@ -113,6 +119,10 @@ class JobTable:
         if job_id in self.waiting or job_id in self.holding:
             known = self.known.get(job_id, NOTHING_KNOWN)
             self.known[job_id] = replace(known, profile=(*known.profile, *points))
+
+    def line_of(self, job: QueuedJob) -> dict[int, QueuedJob]:
+        """Return the queue of a job: jobs without devices have their own."""
+        return self.waiting if job.demand.has_devices else self.cpu_waiting
 
     def progress(self, job_id: int) -> float:
         """Return the seconds that a job has run here, as if at the requested size."""
@@ -217,10 +227,12 @@ class JobTable:
         """
         for start in result.starts:
             self._start(start, delay)
+        for start in result.cpu_starts:
+            self._start_cpu_job(start)
         for rejection in result.rejections:
             self.waiting.pop(rejection.job_id, None)
             self.record.rejections[rejection.job_id] = rejection.reason
-        for preemption in result.preemptions:
+        for preemption in (*result.preemptions, *result.cpu_preemptions):
             self._notify(preemption.job_id)
         for rebinding in result.rebindings:
             self._rebind(rebinding)
@@ -231,9 +243,10 @@ class JobTable:
         self._release(job_id)
         self.record.ends[job_id] = self._clock.now
         self._progress.end(job_id)
-        for other in [job for job in self.waiting.values() if job_id in job.after]:
-            after = tuple(one for one in other.after if one != job_id)
-            self.waiting[other.id] = replace(other, after=after)
+        for line in (self.waiting, self.cpu_waiting):
+            for other in [job for job in line.values() if job_id in job.after]:
+                after = tuple(one for one in other.after if one != job_id)
+                line[other.id] = replace(other, after=after)
 
     def leave(self, job_id: int) -> None:
         """Release the devices of a job, and requeue it."""
@@ -244,7 +257,7 @@ class JobTable:
         self._release(job_id)
         self._progress.leave(job_id)
         job = self._progress.job(job_id)
-        self.waiting[job_id] = replace(job, claims=None, waiting_for=())
+        self.line_of(job)[job_id] = replace(job, claims=None, waiting_for=())
 
     def interrupt(self, job_id: int, failed: str, usable: frozenset[str]) -> None:
         """Remove the devices of a job without notice, and retry it soon on other nodes.
@@ -269,7 +282,7 @@ class JobTable:
             )
         )
         self.leave(job_id)
-        self._await_gate(self.waiting[job_id])
+        self._await_gate(self.line_of(job)[job_id])
 
     def order_out(self, job_id: int, lost: float) -> None:
         """Notify a job to leave, and discard work that it does not save.
@@ -284,12 +297,12 @@ class JobTable:
 
     def amend(self, job_id: int, job: QueuedJob | None) -> None:
         """Replace a job that waits for its first start, or withdraw it (None)."""
-        before = self.waiting.get(job_id)
+        before = self.waiting.get(job_id) or self.cpu_waiting.get(job_id)
         if before is None or self.has_started(job_id):
             return
         for group in groups_of(before) if before.claims else ():
             self.engine.release(group)
-        del self.waiting[job_id]
+        del self.line_of(before)[job_id]
         if job is not None:
             after = tuple(one for one in job.after if one not in self.record.ends)
             self.enqueue(replace(job, after=after, claims=None, waiting_for=()))
@@ -304,7 +317,7 @@ class JobTable:
             yield from groups_of(job)
 
     def _runs(self, job_id: int) -> bool:
-        return job_id in self.holding or job_id in self.guests
+        return job_id in self.holding or job_id in self.guests or job_id in self.cpu_jobs
 
     def _take_over(self, held: HoldingJob, grace: float | None = None) -> None:
         known = self.known.get(held.id)
@@ -331,6 +344,12 @@ class JobTable:
                 self._starting[job.id] = self._clock.now + wait
         self._begin(job, self._rate(job), wait)
 
+    def _start_cpu_job(self, start: Start) -> None:
+        job = self.cpu_waiting.pop(start.job_id)
+        held = holding_job(job, ((),) * len(start.members), self._clock.now)
+        self.cpu_jobs[job.id] = HeldCpuJob(job=held, leases=leases_of(start, job.demand))
+        self._begin(job, 1.0)
+
     def _begin(self, job: QueuedJob, rate: float, wait: float = 0.0) -> None:
         """Start the progress of a job after ``wait`` and its own delays."""
         if self._progress.begin(job, rate, wait):
@@ -342,6 +361,8 @@ class JobTable:
     def _rate(self, job: QueuedJob) -> float:
         """Return the speed of a job on its new devices."""
         self._shapes.pop(job.id, None)
+        if job.id in self.cpu_jobs:
+            return 1.0
         if job.id in self.guests:
             shape = shape_of(self.engine, self.guests[job.id].job.members)
         elif self._speedup is proportional:  # no types and nodes, which take time to find
@@ -362,6 +383,11 @@ class JobTable:
         if job_id in self.guests:
             self.notify_guest(job_id, self.grace)
             return
+        cpu_job = self.cpu_jobs.get(job_id)
+        if cpu_job is not None and not cpu_job.job.leaving:
+            self.record.preemptions[job_id] += 1
+            self.cpu_jobs[job_id] = replace(cpu_job, job=replace(cpu_job.job, leaving=True))
+            self._stop(job_id, self.grace)
         held = self.holding.get(job_id)
         if held is None or held.leaving:
             return
@@ -389,6 +415,8 @@ class JobTable:
     def _release(self, job_id: int) -> None:
         if job_id in self.guests:
             self._count_guest(self.guests.pop(job_id))
+            return
+        if self.cpu_jobs.pop(job_id, None) is not None:
             return
         held = self.holding.pop(job_id)
         self.devices -= held.devices

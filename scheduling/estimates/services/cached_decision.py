@@ -21,7 +21,7 @@ from scheduling.core.round.decide import decide
 from scheduling.core.values import ClusterSnapshot, QueuedJob, RoundResult
 from scheduling.jobs.models import Job, JobDependency
 from scheduling.rounds.snapshot import RoundConfig, cluster_spec, next_round_number, take_snapshot
-from scheduling.runs.models import Lease
+from scheduling.runs.models import CpuLease, Lease
 from tenants.models import Membership
 from tessera.reasons import ReasonCode
 
@@ -127,7 +127,7 @@ def _fingerprint(using: str, now: datetime) -> Hashable:
             _rows(
                 Node.objects.using(using).filter(removed_at=None),
                 "id", "name", "state", "contact", "has_docker", "has_rdma",
-                "driver_version", "cuda_version",
+                "driver_version", "cuda_version", "cpus", "memory_bytes",
                 KeyTextTransform("devices", "inventory"),
             ),
             _rows(
@@ -139,6 +139,9 @@ def _fingerprint(using: str, now: datetime) -> Hashable:
                 "healthy", "device_type", "cpus", "memory_bytes", "number", "sum",
             ),
             _totals(Lease.objects.using(using).filter(released_at=None), Max("id"), Count("id")),
+            _totals(
+                CpuLease.objects.using(using).filter(released_at=None), Max("id"), Count("id")
+            ),
             _rows(
                 VirtualCluster.objects.unscoped().using(using),
                 "id", "policy", "max_devices_per_user", "max_opportunistic_devices", "version",

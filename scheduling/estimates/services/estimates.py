@@ -150,7 +150,7 @@ def _estimate(
     deadline = time.monotonic() + budget.walking
     wanted = [
         job.id
-        for job in snapshot.queued
+        for job in (*snapshot.queued, *snapshot.cpu_queued)
         if (only is None or job.id in only) and _may_start(job, result)
     ]
     pasts = pasts_of_live_jobs(now=now)
@@ -218,9 +218,10 @@ class EstimateRows:
         self._snapshot, self._reasons = snapshot, reading.reasons
         self._seen, self._budget, self._only = seen, budget, only
         self._amended, self._pasts = amended, pasts
-        self._queue = {job.id: job for job in snapshot.queued}
+        queued = (*snapshot.queued, *snapshot.cpu_queued)
+        self._queue = {job.id: job for job in queued}
         self._number, self._now = max(snapshot.round_number - 1, 1), now
-        self._jobs = [job for job in snapshot.queued if only is None or job.id in only]
+        self._jobs = [job for job in queued if only is None or job.id in only]
         self._lessons = lessons_of({job.vc for job in self._jobs}, now=now)
         self.estimated = 0
         self.answered: list[int] = []
@@ -250,6 +251,8 @@ class EstimateRows:
             )
             if job.id in self._reasons:
                 row.sought_for = self._reasons[job.id].code
+            if not job.demand.has_devices:
+                row.sought = self._number  # steps change devices
             if job.id in found:
                 row.sought = self._number
                 for name, value in stored(found[job.id]).items():

@@ -151,7 +151,9 @@ def wait_of_draft(
     )
     pasts = pasts_of_live_jobs(now=now)
     found = try_futures(
-        replace(snapshot, queued=(*snapshot.queued, job)),
+        replace(snapshot, queued=(*snapshot.queued, job))
+        if job.demand.has_devices
+        else replace(snapshot, cpu_queued=(*snapshot.cpu_queued, job)),
         recent_run_times(now=now),
         {**pasts, job.id: Past(lineage=lineage)},
         futures=FUTURES,

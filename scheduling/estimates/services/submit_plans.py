@@ -195,6 +195,9 @@ class _Planning:
 
     def try_job(self, job: QueuedJob) -> tuple[tuple[PlacedMember, ...], Reason | None]:
         """Return the placement of ``job`` in the next round, or the reason why it would wait."""
+        if not job.demand.has_devices:
+            waiting = (*self.snapshot.cpu_queued, job)
+            return _outcome(replace(self.snapshot, cpu_queued=waiting), job)
         around = self.standing.without_bystanders(job)
         known = {**around.known, job.id: replace(around.known[job.id], asked=job.demand)}
         return _outcome(replace(around, queued=(*around.queued, job), known=known), job)
@@ -205,26 +208,32 @@ class _Planning:
         known = around.known[self.job.id]
         jobs = [replace(self.job, id=self.job.id + number) for number in range(tasks)]
         ids = {job.id for job in jobs}
+        if not self.job.demand.has_devices:
+            around = replace(around, cpu_queued=(*around.cpu_queued, *jobs))
+            jobs = []
         together = replace(
             around,
             queued=(*around.queued, *jobs),
             known={**around.known, **dict.fromkeys(ids, replace(known, asked=self.job.demand))},
         )
         result = decide(together, limit=time_limit(POLICY_SECONDS), explain=ids)
-        started = ids.intersection(start.job_id for start in result.starts)
+        started = ids.intersection(start.job_id for start in (*result.starts, *result.cpu_starts))
         refused = min(ids - started, default=None)
         return len(started), None if refused is None else result.reasons.get(refused)
 
     def why_never(self) -> Reason | None:
         """Return why the job cannot start on an empty, healthy cluster; None if it can."""
         if self.job.after_failed:
-            return _outcome(replace(self.snapshot, queued=(self.job,)), self.job)[1]
+            return closed_gate(self.job, self.snapshot.now)
         job = replace(self.job, held=False, after=(), not_before=None)
         nodes = tuple(replace(n, placeable=True, healthy=True) for n in self.snapshot.nodes)
         ideal = replace(
-            self.snapshot, queued=(job,), holding=(), nodes=nodes, bad_devices=frozenset()
-        )
-        return _outcome(ideal, job)[1]
+            self.snapshot, queued=(), holding=(), nodes=nodes, bad_devices=frozenset(),
+            cpu_queued=(), cpu_holding=(),
+        )  # fmt: skip
+        if job.demand.has_devices:
+            return _outcome(replace(ideal, queued=(job,)), job)[1]
+        return _outcome(replace(ideal, cpu_queued=(job,)), job)[1]
 
     def refuse(
         self,
@@ -252,6 +261,8 @@ class _Planning:
 
         The search ends after ``ALTERNATIVES_SECONDS``.
         """
+        if not self.job.demand.has_devices:
+            return ()  # the search changes sizes and places of devices
         deadline = time.monotonic() + ALTERNATIVES_SECONDS
 
         def may(step: JobChange) -> bool:
@@ -293,7 +304,8 @@ class _Planning:
         if wait is None:
             return plan
         now = datetime.fromtimestamp(self.snapshot.now, tz=UTC)
-        waiting = {one.id: one for one in self.snapshot.queued}
+        queued = (*self.snapshot.queued, *self.snapshot.cpu_queued)
+        waiting = {one.id: one for one in queued}
         gate = seconds_closed(self.job, now.timestamp(), waiting)
         found = lessons_of([self.job.vc], now=now)[self.job.vc].forecast(
             wait.quantiles, now=now.timestamp(), devices=self.job.demand.devices, soonest=gate
@@ -313,7 +325,7 @@ def _outcome(
     snapshot: ClusterSnapshot, job: QueuedJob
 ) -> tuple[tuple[PlacedMember, ...], Reason | None]:
     result = decide(snapshot, limit=time_limit(POLICY_SECONDS), explain={job.id})
-    for start in result.starts:
+    for start in (*result.starts, *result.cpu_starts):
         if start.job_id == job.id:
             return start.members, None
     for rejection in result.rejections:
@@ -325,7 +337,8 @@ def _outcome(
 def _pretended(draft: ValidatedJob, viewer: Viewer, snapshot: ClusterSnapshot) -> QueuedJob:
     """Return the draft as the newest job of the queue, with an unused ID."""
     vc = draft.virtual_cluster
-    ids = [*_ids(snapshot.queued), *_ids(snapshot.holding)]
+    ids = [*_ids(snapshot.queued), *_ids(snapshot.holding), *_ids(snapshot.cpu_queued)]
+    ids += [held.job.id for held in snapshot.cpu_holding]
     states = dict(
         Job.objects.visible_to(viewer).filter(pk__in=draft.after).values_list("id", "state")
     )

@@ -73,6 +73,7 @@ _COLUMNS: Final = (
     "held",
     "held_by_id",
     "gpu_seconds",
+    "cpu_seconds",
     "max_duration_seconds",
     "owner_id",
     "idle_spell__since",
@@ -124,6 +125,7 @@ class JobRow:
         unblock: remedies, most useful first.
         exit_code: exit code of the last attempt of an ended job.
         gpu_seconds: device-seconds of ended attempts.
+        cpu_seconds: CPUs times seconds of ended attempts of a job without devices.
         eta: start estimate; None if the job does not wait or no estimate exists.
         no_eta: reason of a missing start estimate; empty otherwise.
         ahead: queue position; None if unknown.
@@ -157,6 +159,7 @@ class JobRow:
     retryable: bool
     held: bool
     gpu_seconds: float
+    cpu_seconds: float
     max_duration_seconds: int | None
     eta: Eta | None = None
     no_eta: str = ""
@@ -385,6 +388,7 @@ def _row(viewer: Viewer, facts: Mapping[str, Any], places: Mapping[int, int]) ->
         retryable=facts["retryable"],
         held=facts["held"],
         gpu_seconds=facts["gpu_seconds"],
+        cpu_seconds=facts["cpu_seconds"],
         max_duration_seconds=facts["max_duration_seconds"],
         eta=eta_of(estimate),
         no_eta=no_estimate_of(estimate),

@@ -36,6 +36,11 @@ OMITTED_IF_EMPTY: Final = frozenset(
         "peer_needs",
         "pair_paces",
         "suspect_devices",
+        "cpu_pools",
+        "cpu_queued",
+        "cpu_holding",
+        "cpu_starts",
+        "cpu_preemptions",
     }
 )
 """Fields that are not stored if they are empty, so that older rounds have the same bytes."""

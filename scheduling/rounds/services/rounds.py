@@ -152,6 +152,8 @@ def _changes_something(reading: Reading, result: RoundResult) -> bool:
         or result.guest_leaves
         or result.promotions
         or result.peers
+        or result.cpu_starts
+        or result.cpu_preemptions
         or new_faults(reading.snapshot, result.policy_faults)
     )
 
@@ -161,7 +163,8 @@ def _has_fresh_waiters(reading: Reading, result: RoundResult, now: datetime) -> 
 
     A reason can be checked only against a stored snapshot that contains the job.
     """
-    fresh = [job for job in reading.snapshot.queued if job.id in result.reasons]
+    waiting = (*reading.snapshot.queued, *reading.snapshot.cpu_queued)
+    fresh = [job for job in waiting if job.id in result.reasons]
     newest = max((job.submitted for job in fresh), default=0.0)
     if newest <= 0.0:
         return False
@@ -192,19 +195,23 @@ def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -
     wanted = [start.job_id for start in result.starts]
     wanted += [guest.job_id for guest in result.guests]
     wanted += [peer.seat.job_id for peer in result.peers]
+    wanted += [start.job_id for start in result.cpu_starts]
     still_queued = queued_among(wanted)
     seats = seats_now(
         [guest for guest in result.guests if guest.job_id in still_queued],
         reading.device_ids,
         [peer for peer in result.peers if peer.seat.job_id in still_queued],
     )
-    starts = [start for start in result.starts if start.job_id in still_queued]
+    starts = [
+        start for start in (*result.starts, *result.cpu_starts) if start.job_id in still_queued
+    ]
     starts += [start_of(seat) for seat in seats.values()]
     started = create_attempts(number=number, starts=starts, reading=reading, now=now, seats=seats)
     tell_coordinators([seat.holder_member for job, seat in seats.items() if job in started])
     promote_guests(result.promotions, round_number=number, now=now)
     send_guests_away(result.guest_leaves, rule=sentence("guest-leaves"), now=now)
-    for preemption in result.preemptions:
+    preemptions = (*result.preemptions, *result.cpu_preemptions)
+    for preemption in preemptions:
         preempt_job(
             job_id=preemption.job_id,
             for_job=preemption.for_job,
@@ -225,7 +232,7 @@ def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -
     return RoundOutcome(
         number=number,
         started=tuple(start.job_id for start in starts if start.job_id in started),
-        preempted=tuple(p.job_id for p in result.preemptions),
+        preempted=tuple(p.job_id for p in preemptions),
         dropped=dropped,
         duration_ms=0.0,
         rebound=rebound,
@@ -287,8 +294,8 @@ def _write_round_row(
         cause=cause[:20],
         policies=sorted({vc.policy for vc in snapshot.vcs}),
         topology_version=snapshot.topology_version,
-        queued=len(snapshot.queued) - len(outcome.started),
-        running=len(snapshot.holding) + len(outcome.started),
+        queued=len(snapshot.queued) + len(snapshot.cpu_queued) - len(outcome.started),
+        running=len(snapshot.holding) + len(snapshot.cpu_holding) + len(outcome.started),
         started=len(outcome.started),
         preempted=len(outcome.preempted),
         dropped=len(outcome.dropped),

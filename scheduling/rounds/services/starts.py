@@ -2,7 +2,7 @@
 
 import random
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from scheduling.clusters.services.node_tenancies import take_nodes
 from scheduling.common.on_commit import wake_node_services
-from scheduling.core.jobspec import Demand
+from scheduling.core.jobspec import Demand, MemberDemand
 from scheduling.core.messages import message, sentence
 from scheduling.core.round.gang_sizes import on_type
 from scheduling.core.round.layouts import Layout, layout_of, rates_of
@@ -21,7 +21,7 @@ from scheduling.jobs.models import Job
 from scheduling.jobs.services.lifecycle import Note, admit_jobs
 from scheduling.rounds.services.plans import create_plans
 from scheduling.rounds.snapshot import Reading
-from scheduling.runs.models import Attempt, Lease, Member
+from scheduling.runs.models import Attempt, CpuLease, Lease, Member
 from tessera.isolation import NONE
 
 BOUND_TO_A_TYPE: Final = frozenset({"D0", "D1"})
@@ -145,7 +145,31 @@ def _create_members(
         for (attempt, one), member in zip(placed, members, strict=True)
         for leaf in one.leaves
     )
+    CpuLease.objects.bulk_create(_cpu_leases(placed, members))
     return members
+
+
+def _cpu_leases(
+    placed: Sequence[tuple[Attempt, PlacedMember]], members: Sequence[Member]
+) -> Iterator[CpuLease]:
+    """Yield the leases of the instances of jobs without devices."""
+    roles: dict[tuple[int, str], MemberDemand] = {}
+    for (attempt, one), member in zip(placed, members, strict=True):
+        if attempt.devices:
+            continue
+        if (attempt.job_id, one.role) not in roles:
+            demand = Demand.from_json(attempt.job.demand)
+            roles |= {(attempt.job_id, role.role): role for role in demand.roles}
+        role = roles[attempt.job_id, one.role]
+        yield CpuLease(
+            node_id=member.node_id,
+            attempt=attempt,
+            member=member,
+            job_id=attempt.job_id,
+            cpus=role.cpus or 0.0,
+            memory_bytes=role.memory or 0,
+            taken_at=attempt.created_at,
+        )
 
 
 def _guest_columns(seat: GuestSeat | None) -> dict[str, Any]:
@@ -168,13 +192,18 @@ def _guest_columns(seat: GuestSeat | None) -> dict[str, Any]:
 def _admit_note(attempt: Attempt, start: Start) -> Note:
     nodes = sorted({member.node for member in start.members})
     count = sum(len(member.leaves) for member in start.members)
+    text = sentence(
+        "placed-by-round",
+        number=attempt.round_number,
+        devices=message("devices", n=count),
+        nodes=", ".join(nodes),
+    )
+    if not count:
+        text = sentence(
+            "placed-without-devices", number=attempt.round_number, nodes=", ".join(nodes)
+        )
     return Note(
-        text=sentence(
-            "placed-by-round",
-            number=attempt.round_number,
-            devices=message("devices", n=count),
-            nodes=", ".join(nodes),
-        ),
+        text=text,
         attempt=attempt.number,
         detail={"round": attempt.round_number, "nodes": nodes, "devices": count},
     )

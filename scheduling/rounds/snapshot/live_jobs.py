@@ -74,6 +74,7 @@ class LiveJobRow(NamedTuple):
     saved_at_text: str | None
     excluded_nodes_text: str
     model_fingerprint: str
+    devices: int
     reason_code: str
     reason_json: str
 
@@ -138,7 +139,16 @@ def queued_jobs(
         after: unfinished dependencies with their states, by job.
         turns: maximum number of concurrent jobs of the sweep, by job that its sweep holds.
     """
-    return _QUEUED.of(
+    return _QUEUED.of(_waiting_keys(rows, caps, after, turns))
+
+
+def _waiting_keys(
+    rows: Iterable[LiveJobRow],
+    caps: Mapping[tuple[int, int], int],
+    after: Mapping[int, Sequence[tuple[int, str]]],
+    turns: Mapping[int, int],
+) -> Iterable[_WaitingKey]:
+    return (
         (
             row[:_FACTS],
             row.reason_json if row.reason_code in _WITH_VICTIMS else "{}",
@@ -174,6 +184,20 @@ def holding_jobs(
         (row[:_FACTS], caps.get((row.tenant_id, row.owner_id)), leases.get(row.id, ()))
         for row in rows
     )
+
+
+def cpu_jobs(rows: Iterable[LiveJobRow]) -> dict[int, HoldingJob]:
+    """Return the running jobs without devices, by ID."""
+    return {job.id: job for job in _CPU_JOBS.of((row[:_FACTS], None, ()) for row in rows)}
+
+
+def waiting_cpu_jobs(
+    rows: Iterable[LiveJobRow],
+    after: Mapping[int, Sequence[tuple[int, str]]],
+    turns: Mapping[int, int],
+) -> tuple[QueuedJob, ...]:
+    """Return the waiting jobs without devices; the arguments are those of ``queued_jobs``."""
+    return _WAITING_CPU_JOBS.of(_waiting_keys(rows, {}, after, turns))
 
 
 def guest_jobs(rows: Iterable[LiveJobRow], leases: Mapping[int, Leaves]) -> dict[int, HoldingJob]:
@@ -260,3 +284,5 @@ def _seconds_or_none(stored: str | None) -> float | None:
 _QUEUED: Final = Remembered(_queued)
 _HOLDING: Final = Remembered(_holding)
 _GUESTS: Final = Remembered(_holding)
+_CPU_JOBS: Final = Remembered(_holding)
+_WAITING_CPU_JOBS: Final = Remembered(_queued)

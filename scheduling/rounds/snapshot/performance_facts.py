@@ -85,6 +85,7 @@ def known_of(
         Job.objects.unscoped()
         .using(using)
         .filter(virtual_cluster__in=list(virtual_clusters), state__in=list(LIVE))
+        .exclude(devices=0)
     )
     return _known_of(using, jobs, now)
 

@@ -23,6 +23,8 @@ from scheduling.clusters.models import (
 )
 from scheduling.common.storages import storage_facts
 from scheduling.core.cells import ClusterSpec, Quota, VcSpec
+from scheduling.core.cpu_pools import CpuPool, pool_of
+from scheduling.core.device_types import is_display
 from scheduling.core.jobspec import Requirements
 from scheduling.core.lifecycle import HOLDING, JobState
 from scheduling.core.round.node_tenancy import stricter
@@ -38,6 +40,7 @@ from scheduling.core.values import (
 from scheduling.enums import LeaseKind, NodeState
 from scheduling.jobs.models import Job, JobDependency, Sweep
 from scheduling.rounds.models import Round
+from scheduling.rounds.snapshot.cpu_jobs import cpu_work
 from scheduling.rounds.snapshot.grid_tables import plan_tables
 from scheduling.rounds.snapshot.guests import VcSharing, with_sharing
 from scheduling.rounds.snapshot.live_jobs import (
@@ -163,13 +166,16 @@ def _spec_of(topology: StoredTopology, shares: tuple[Any, ...]) -> ClusterSpec:
 def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
     using = config.using
     version, spec = cluster_spec(using)
-    rows = live_rows(using)
+    every = live_rows(using)
+    rows = [row for row in every if row.devices]
     queued = [row for row in rows if row.state == JobState.QUEUED]
     nodes, devices = _nodes(using), _devices(using)
     vcs, sharing = _vcs(using)
     curious = [facts.id for facts, wants_more in vcs if wants_more]
     leases, sizes, beside = _leases_by_job(using)
-    caps = _user_caps(using)
+    caps, after = _user_caps(using), _open_dependencies(using)
+    waiting = [row for row in every if row.state == JobState.QUEUED]
+    turns = _turns(waiting, using)
     holding = holding_jobs(
         at_their_size(
             (row for row in rows if row.state in HOLDING and row.id not in beside), sizes
@@ -186,7 +192,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         spec=spec,
         vcs=tuple(facts for facts, _ in vcs),
         nodes=_node_facts(nodes, devices),
-        queued=queued_jobs(queued, caps, _open_dependencies(using), _turns(queued, using)),
+        queued=queued_jobs(queued, caps, after, turns),
         holding=holding,
         bad_devices=frozenset(
             (node, index) for *_, healthy, _, _, _, node, index, _ in devices if healthy not in YES
@@ -204,6 +210,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         ports_left=_ports_left(using),
         storages=storage_facts(using, {facts.id: facts.tenant for facts, _ in vcs}),
         **plan_tables(using, rows, _largest_nodes(devices)),
+        **cpu_work(_pools(nodes, devices), every, after, turns, using),
     )
     if sharing or beside:
         running = guest_jobs((row for row in rows if row.id in beside), beside)
@@ -211,7 +218,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         snapshot = with_pairs(snapshot, running, sharing, curious, now=now, using=using)
     return Reading(
         snapshot=snapshot,
-        reasons={row.id: stored_reason(row.reason_code, row.reason_json) for row in queued},
+        reasons={row.id: stored_reason(row.reason_code, row.reason_json) for row in waiting},
         device_ids={address: pk for pk, _, address, *_ in devices},
         node_ids={name: pk for pk, name, *_ in nodes},
         device_types={address: kind for _, _, address, _, _, _, kind, *_ in devices},
@@ -243,7 +250,7 @@ def _nodes(using: str) -> list[tuple[Any, ...]]:
             "id", "name", "state", "contact", "has_docker", "isolation_level",
             "open_tenancy__tenant_id", "dedicated_text", "has_rdma",
             "driver_version", "cuda_version", "gpu_memory_bytes", "type_memory_text",
-            "nvlink_text",
+            "nvlink_text", "cpus", "memory_bytes",
         )
     )  # fmt: skip
 
@@ -330,9 +337,22 @@ def _node_facts(
         )
         for (
             pk, name, state, contact, has_docker, level, owner, dedicated, has_rdma, *gpus,
-            memory, nvlink,
+            memory, nvlink, _, _,
         ) in nodes
     )  # fmt: skip
+
+
+def _pools(nodes: list[tuple[Any, ...]], devices: list[tuple[Any, ...]]) -> list[CpuPool]:
+    """Return the CPUs and memory of the nodes that belong to no device; display GPUs have none."""
+    shares: dict[int, list[tuple[float, int]]] = defaultdict(list)
+    for _, node_id, _, _, cpus, memory, kind, *_ in devices:
+        if not is_display(kind):
+            shares[node_id].append((cpus, memory))
+    pools = [
+        pool_of(name, cpus=cpus, memory=memory, shares=shares.get(pk, ()))
+        for pk, name, *_, cpus, memory in nodes
+    ]
+    return [pool for pool in pools if pool is not None]
 
 
 @lru_cache(maxsize=1024)

@@ -309,3 +309,38 @@ class Lease(models.Model):
 
     def __str__(self) -> str:
         return f"device {self.device_id} for job {self.job_id}"
+
+
+class CpuLease(models.Model):
+    """CPUs and memory of a node that an instance without devices uses until ``released_at``.
+
+    They belong to no device. Rounds lease at most what the devices' shares leave of the node. The
+    instances of a job with devices have no such lease: all of them use the share of its devices.
+    """
+
+    node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="cpu_leases")
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="cpu_leases")
+    member = models.OneToOneField(Member, on_delete=models.CASCADE, related_name="cpu_lease")
+    job = models.ForeignKey(
+        Job, on_delete=models.CASCADE, related_name="cpu_leases", db_index=False
+    )
+    cpus = models.FloatField()
+    memory_bytes = models.BigIntegerField()
+    taken_at = models.DateTimeField()
+    released_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(cpus__gt=0, memory_bytes__gt=0), name="cpu_lease_is_positive"
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["job"], condition=Q(released_at=None), name="cpu_lease_live_by_job"
+            ),
+            models.Index(fields=["released_at"], name="cpu_lease_by_end"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cpus:g} CPUs of node {self.node_id} for job {self.job_id}"

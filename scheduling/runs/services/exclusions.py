@@ -62,7 +62,13 @@ def _is_tied(attempt: Attempt) -> bool:
 
 
 def _usable(attempt: Attempt) -> Iterable[str]:
-    """Return names of nodes of the attempt's chains that accept work now."""
+    """Return names of nodes of the attempt's chains that accept work now.
+
+    A job without devices may use nodes of every chain.
+    """
+    if not attempt.devices:
+        usable = Node.objects.filter(state__in=USABLE, removed_at=None)
+        return usable.values_list("name", flat=True).iterator()
     leases = Lease.objects.filter(attempt=attempt)
     chains = list(leases.values_list("device__chain", flat=True).distinct())
     nodes: Iterator[str] = (

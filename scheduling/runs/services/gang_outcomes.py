@@ -34,7 +34,7 @@ from scheduling.enums import LeaseKind, MemberStep, StopCause
 from scheduling.jobs.models import Job, JobSecret
 from scheduling.jobs.services.lifecycle import Note, try_job_event, try_job_events
 from scheduling.parallelism.models import AttemptPlan
-from scheduling.runs.models import Attempt, Lease, Member
+from scheduling.runs.models import Attempt, CpuLease, Lease, Member
 from scheduling.runs.queries.shared_charges import charges_of_attempts
 from scheduling.runs.services.exclusions import excluded_after
 from scheduling.runs.services.receipts import settle_receipts
@@ -169,6 +169,7 @@ def _end_attempts(attempts: Sequence[Attempt], gangs: Gangs, now: datetime) -> N
     guests = [attempt.pk for attempt in attempts if attempt.is_guest]
     holders = _holders_of(guests) if guests else ()
     Lease.objects.filter(attempt_id__in=ids, released_at=None).update(released_at=now)
+    _end_cpu_leases([attempt for attempt in attempts if not attempt.devices], gangs, now)
     tell_coordinators(holders)
     used = {attempt.job_id: _device_seconds(attempt, gangs, now) for attempt in attempts}
     used |= _shared_seconds(attempts, gangs, now)
@@ -331,6 +332,24 @@ def _device_seconds(attempt: Attempt, gangs: Gangs, now: datetime) -> float:
         )
         for member in gangs[attempt.pk]
     )
+
+
+def _end_cpu_leases(attempts: Sequence[Attempt], gangs: Gangs, now: datetime) -> None:
+    """Release the CPUs of jobs without devices, and charge them to their jobs."""
+    if not attempts:
+        return
+    leases = CpuLease.objects.filter(attempt_id__in=[one.pk for one in attempts])
+    cpus = dict(leases.values_list("member_id", "cpus"))
+    leases.filter(released_at=None).update(released_at=now)
+    for attempt in attempts:
+        seconds = sum(
+            cpus.get(member.pk, 0.0)
+            * charged_seconds(member.started_at, member.exited_at, until=now)
+            for member in gangs[attempt.pk]
+        )
+        if seconds:
+            job = Job.objects.unscoped().filter(pk=attempt.job_id)
+            job.update(cpu_seconds=F("cpu_seconds") + seconds)
 
 
 def _fail_or_retry(attempt: Attempt, used_seconds: float, now: datetime) -> JobState | None:

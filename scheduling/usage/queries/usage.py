@@ -36,7 +36,8 @@ class Hours:
     """Device-hours; ``lost_*`` are parts of them whose work was lost.
 
     ``guest`` are hours as a guest of a device that another job holds; nobody is charged for them.
-    ``delay`` are hours by which guests have delayed the jobs on their devices.
+    ``delay`` are hours by which guests have delayed the jobs on their devices. ``cpu`` are
+    CPU-hours of jobs without devices.
     """
 
     guaranteed: float = 0.0
@@ -45,6 +46,7 @@ class Hours:
     lost_failed: float = 0.0
     guest: float = 0.0
     delay: float = 0.0
+    cpu: float = 0.0
 
     @property
     def held(self) -> float:
@@ -249,7 +251,7 @@ def _closed(since: date, until: date) -> UsageMonth | None:
 
 
 KEPT: Final = 16
-SUMS: Final = ("guaranteed", "borrowed", "lost_preempted", "lost_failed", "guest", "delay")
+SUMS: Final = ("guaranteed", "borrowed", "lost_preempted", "lost_failed", "guest", "delay", "cpu")
 _HELD: Final = F("guaranteed") + F("borrowed")
 _Row = dict[str, Any]
 

@@ -21,7 +21,7 @@ from scheduling.core.charging import charged_seconds
 from scheduling.core.lifecycle import EVICTED, end_reason
 from scheduling.enums import LeaseKind
 from scheduling.jobs.models import Job, JobEvent
-from scheduling.runs.models import GuestDelay, Lease
+from scheduling.runs.models import CpuLease, GuestDelay, Lease
 from scheduling.runs.queries.shared_charges import divided_charges
 from scheduling.usage.models import UsageDay, UsageJob, UsageMark, UsageMonth
 from tenants.models import UsedSoFar
@@ -82,7 +82,7 @@ LATEST_CHANGE: Final = timedelta(days=31)
 """Maximum delay between an end and its observation for which earlier days are corrected."""
 
 _DAY: Final = timedelta(days=1)
-_SUMS: Final = ("guaranteed", "borrowed", "lost_preempted", "lost_failed", "guest", "delay")
+_SUMS: Final = ("guaranteed", "borrowed", "lost_preempted", "lost_failed", "guest", "delay", "cpu")
 _KINDS: Final = (LeaseKind.USING, LeaseKind.GUEST)
 _COLUMNS: Final = (
     "job_id",
@@ -110,6 +110,7 @@ class _Sum:
     lost_failed: float = 0.0
     guest: float = 0.0
     delay: float = 0.0
+    cpu: float = 0.0
 
     def add(self, other: "_Sum") -> None:
         self.guaranteed += other.guaranteed
@@ -118,6 +119,7 @@ class _Sum:
         self.lost_failed += other.lost_failed
         self.guest += other.guest
         self.delay += other.delay
+        self.cpu += other.cpu
 
     def columns(self) -> dict[str, float]:
         return {name: getattr(self, name) for name in _SUMS}
@@ -160,8 +162,19 @@ def _first_changed(since: datetime) -> datetime:
     starts = live.aggregate(
         first=Min("member__started_at", filter=runs), ended=Min("member__exited_at")
     )
+    cpus = _newer_cpu_leases(since).aggregate(
+        first=Min("member__exited_at"),
+        started=Min("member__started_at", filter=runs),
+    )
     found: list[datetime | None] = [ends["first"], starts["first"], starts["ended"], since]
+    found += [cpus["first"], cpus["started"]]
     return max(min(at for at in found if at is not None), since - LATEST_CHANGE)
+
+
+def _newer_cpu_leases(since: datetime) -> "QuerySet[CpuLease]":
+    """Return leases of CPUs whose charge may have changed after ``since``."""
+    rows = CpuLease.objects.filter(member__step_since__gt=since)
+    return rows.filter(Q(released_at=None) | Q(released_at__gt=since))
 
 
 def sum_all_usage(*, now: datetime) -> None:
@@ -197,14 +210,16 @@ def month_digest(month: date) -> tuple[str, int]:
         .order_by("day", "virtual_cluster_id", "owner_id", "is_gpu")
         .values_list(
             "day", "tenant_id", "virtual_cluster_id", "owner_id", "is_gpu",
-            "guaranteed", "borrowed", "lost_preempted", "lost_failed", "guest", "delay",
+            "guaranteed", "borrowed", "lost_preempted", "lost_failed", "guest", "delay", "cpu",
         )
     )  # fmt: skip
     digest, count = hashlib.sha256(), 0
     for row in rows:
-        *whose, guaranteed, borrowed, preempted, failed, guest, delay = row
-        # Without guests, the digest must equal that of months closed before device sharing.
+        *whose, guaranteed, borrowed, preempted, failed, guest, delay, cpu = row
+        # Without later columns, the digest must equal that of months closed before them.
         shared = (guest, delay) if delay else (guest,) if guest else ()
+        if cpu:
+            shared = (guest, delay, cpu)
         values = (guaranteed, borrowed, preempted, failed, *shared)
         numbers = (f"{value:.3f}" for value in values)
         digest.update(",".join((*map(str, whose), *numbers)).encode() + b"\n")
@@ -217,7 +232,11 @@ def _mark(now: datetime) -> UsageMark | None:
     mark = UsageMark.objects.filter(name=MARK).first()
     if mark is not None:
         return mark
-    oldest = Lease.objects.aggregate(oldest=Min("taken_at"))["oldest"]
+    firsts: list[datetime | None] = [
+        Lease.objects.aggregate(oldest=Min("taken_at"))["oldest"],
+        CpuLease.objects.aggregate(oldest=Min("taken_at"))["oldest"],
+    ]
+    oldest = min((at for at in firsts if at is not None), default=None)
     if oldest is None:
         return None
     begin = _start(min(oldest, now).astimezone(UTC).date())
@@ -326,8 +345,7 @@ def _sums(day: date, now: datetime) -> Mapping[tuple[int, bool], _Sum]:
         )
     )
     found: dict[tuple[int, bool], _Sum] = defaultdict(_Sum)
-    for job_id, is_gpu, seconds in _delays(day):
-        found[job_id, is_gpu].delay += seconds
+    _add_without_leases(found, day, start, end)
     lost: list[tuple[Any, ...]] = []
     charges = divided_charges(_devices_of_peers(start, end), since=start, until=end)
     for pk, *row in leases.values_list("id", *_COLUMNS).iterator(chunk_size=2000):
@@ -354,6 +372,29 @@ def _sums(day: date, now: datetime) -> Mapping[tuple[int, bool], _Sum]:
         elif seconds:
             found[job_id, is_gpu].lost_failed += seconds
     return found
+
+
+def _add_without_leases(
+    found: dict[tuple[int, bool], _Sum], day: date, start: datetime, end: datetime
+) -> None:
+    """Add the use of jobs without devices, and the delays of holders by their guests."""
+    for job_id, cpu_seconds in _cpu_seconds(start, end):
+        found[job_id, False].cpu += cpu_seconds
+    for job_id, is_gpu, seconds in _delays(day):
+        found[job_id, is_gpu].delay += seconds
+
+
+def _cpu_seconds(start: datetime, end: datetime) -> Iterator[tuple[int, float]]:
+    """Yield CPUs times seconds of the instances of jobs without devices, by job."""
+    leases = CpuLease.objects.filter(
+        Q(released_at=None) | Q(released_at__gt=start), taken_at__lt=end
+    )
+    for job_id, cpus, started, exited, released in leases.order_by().values_list(
+        "job_id", "cpus", "member__started_at", "member__exited_at", "released_at"
+    ):
+        seconds = charged_seconds(started, exited or released, since=start, until=end)
+        if seconds:
+            yield job_id, cpus * seconds
 
 
 def _add_beside(

@@ -66,7 +66,7 @@ class Watched:
 def watched() -> list[Watched]:
     """Return running jobs with an idle policy, in four queries; delete idle spells of others."""
     rules = {rule.virtual_cluster_id: rule for rule in IdleRule.objects.all()}
-    running = Job.objects.unscoped().filter(state=JobState.RUNNING)
+    running = Job.objects.unscoped().filter(state=JobState.RUNNING).exclude(devices=0)
     policies: dict[int, IdlePolicy] = {}
     for job_id, vc_id, own, priority in running.values_list(
         "id", "virtual_cluster_id", "spec__idle_policy", "spec__priority"

@@ -153,6 +153,8 @@ class _Exporting:
                 vcs=tuple(vc for vc in snapshot.vcs if vc.id == self._vc.pk),
                 queued=tuple(job for job in snapshot.queued if job.id in own),
                 holding=tuple(job for job in snapshot.holding if job.id in own),
+                cpu_queued=(),
+                cpu_holding=(),
                 known={pk: known for pk, known in snapshot.known.items() if pk in own},
             ),
             jobs=tuple(

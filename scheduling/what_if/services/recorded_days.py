@@ -138,6 +138,8 @@ def recorded_days(
             snapshot,
             queued=tuple(job for job in snapshot.queued if job.id in jobs),
             holding=tuple(job for job in snapshot.holding if job.id in jobs),
+            cpu_queued=(),
+            cpu_holding=(),
             known={job_id: facts for job_id, facts in known.items() if job_id in jobs},
         ),
         arrivals=tuple(

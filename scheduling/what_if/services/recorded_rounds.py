@@ -156,4 +156,5 @@ def _cluster_change(raw: Mapping[str, Any], now: float) -> ClusterChange:
         bad_devices=bare.bad_devices,
         device_memory=bare.device_memory,
         storages=bare.storages,
+        cpu_pools=bare.cpu_pools,
     )

@@ -12,6 +12,8 @@ from tessera.cli.nodes import NodeName, app, change_node
 from tessera.cli.output import AsJson, out, print_json, print_table
 from tessera.cli.session import Session
 
+_UNITS = {"": 1, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_SIZE = re.compile(r"(\d{1,16}(?:\.\d{1,3})?)(MiB|GiB|TiB)?")
 ACCOUNT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
 
 
@@ -77,6 +79,48 @@ def data_interface(
     """Set the network interface of a node for traffic between the members of a gang."""
     wanted = "" if interface == "default" else interface
     change_node(context, node, {"data_interface": wanted}, as_json=as_json)
+
+
+@app.command("device-share")
+def device_share(
+    context: typer.Context,
+    node: NodeName,
+    cpus: Annotated[
+        str, typer.Option("--cpus", metavar="N|default", help="CPUs of each device.")
+    ] = "",
+    memory: Annotated[
+        str, typer.Option("--memory", metavar="SIZE|default", help="Memory of each device: 60GiB.")
+    ] = "",
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Set the share of each device; jobs without devices use what the devices leave.
+
+    default: an equal part of the node.
+    """
+    wanted: dict[str, Any] = {}
+    if cpus:
+        wanted["device_cpus"] = None if cpus == "default" else _number(cpus)
+    if memory:
+        wanted["device_memory_bytes"] = None if memory == "default" else parse_size(memory)
+    if not wanted:
+        raise UsageError("give --cpus or --memory")
+    change_node(context, node, wanted, as_json=as_json)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is not a number of CPUs: use 4 or 0.5") from None
+
+
+def parse_size(text: str) -> int:
+    """Parse a size such as ``60GiB`` or a number of bytes."""
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise UsageError(f"{text!r} is not a size: use 60GiB, 512MiB or a number of bytes")
+    return int(float(found[1]) * _UNITS[found[2] or ""])
 
 
 @app.command("helper")

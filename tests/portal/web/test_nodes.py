@@ -411,7 +411,7 @@ def test_the_tables_of_refusals_cover_every_field_of_the_form() -> None:
 
     assert set(AddForm.base_fields) == covered
     others = {"version", "dedicated_to", "visible_paths", "job_network", "data_interface"}
-    others.add("jump_fingerprint")
+    others |= {"jump_fingerprint", "device_cpus", "device_memory_bytes"}
     assert set(EditForm.base_fields) - covered == others
 
 

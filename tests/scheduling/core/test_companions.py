@@ -52,7 +52,6 @@ def test_a_role_without_devices_survives_the_stored_forms_and_comes_last() -> No
 @pytest.mark.parametrize(
     ("roles", "fields"),
     [
-        ({"ps": PS}, ["roles.ps.devices"]),
         ({"ps": {**PS, "cpus": None, "memory": None}, "w": WORKER}, ["cpus", "memory"]),
         ({"ps": {**PS, "within": "socket"}, "w": WORKER}, ["within"]),
         ({"ps": {**PS, "processes": "per-device"}, "w": WORKER}, ["processes"]),
@@ -70,11 +69,23 @@ def test_a_role_without_devices_is_refused_where_it_has_no_place(
     assert found == [field.removeprefix("roles.ps.") for field in fields]
 
 
-def test_independent_instances_without_devices_are_refused() -> None:
-    with pytest.raises(InvalidJobSpecError) as refused:
-        parse({**spec_of(ps=PS, w=WORKER), "gang": False})
+@pytest.mark.parametrize("gang", [True, False])
+def test_a_job_may_have_no_devices_at_all(gang: bool) -> None:
+    found = demand(parse({**spec_of(ps=PS), "gang": gang}))
 
-    assert [error.field for error in refused.value.errors] == ["roles.ps.devices"]
+    assert (found.has_devices, found.devices, found.cpus) == (False, 0, 2.0)
+    assert Demand.from_json(found.to_json()) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("elastic", {"min": 1, "max": 2}), ("sharing", {"guests": "none"})],
+)
+def test_a_job_without_devices_has_no_fields_about_devices(name: str, value: Any) -> None:
+    with pytest.raises(InvalidJobSpecError) as refused:
+        parse({**spec_of(ps=PS), name: value})
+
+    assert [error.field for error in refused.value.errors] == [name]
 
 
 @given(

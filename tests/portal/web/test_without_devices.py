@@ -1,0 +1,104 @@
+"""Pages about jobs without devices: share of a node, the job, and the check of a submit."""
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from scheduling.clusters.models import Device, Node
+from scheduling.jobs.models import Job
+from tenants.models import User
+from tests.factories.cluster import make_job
+from tests.factories.scheduling import make_two_tenants, run_round
+
+pytestmark = pytest.mark.django_db
+GIB = 1 << 30
+ROLE = {"instances": 2, "devices": 0, "cpus": 3, "memory": "2GiB", "command": "load"}
+
+
+@pytest.fixture(autouse=True)
+def _cluster() -> None:
+    make_two_tenants(2)
+
+
+def leave_cpus() -> Node:
+    node = Node.objects.get(name="node-1")
+    Device.objects.filter(node=node).update(cpus=3.0, memory_bytes=6 * GIB)
+    return node
+
+
+def browser(username: str) -> Client:
+    client = Client()
+    user = User.objects.get(username=username)
+    client.force_login(user, "django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+def page(client: Client, address: str) -> str:
+    response = client.get(address)
+    assert response.status_code == 200
+    return " ".join(response.content.decode().replace("\xa0", " ").split())
+
+
+def submit() -> Job:
+    return make_job(
+        "alice", {"name": "load", "virtual_cluster": "vision-a", "roles": {"loader": ROLE}}
+    )
+
+
+def test_the_node_page_shows_what_is_reserved_used_and_free() -> None:
+    node = leave_cpus()
+    submit()
+    run_round()
+
+    shown = page(browser("alice"), reverse("node", args=[node.pk]))
+
+    assert "Reserved for devices: 24 CPUs, 51.5 GB." in shown
+    assert "Used by jobs without devices: 6 CPUs, 4.3 GB." in shown
+    assert "Free for them: 2 CPUs, 12.9 GB." in shown
+
+
+def test_a_node_whose_devices_have_everything_says_so() -> None:
+    node = Node.objects.get(name="node-2")
+
+    assert "None for jobs without devices." in page(
+        browser("alice"), reverse("node", args=[node.pk])
+    )
+
+
+def test_the_form_of_a_node_sets_and_clears_the_share() -> None:
+    node = leave_cpus()
+    root, address = browser("root"), reverse("node-edit", args=[node.pk])
+    values = {
+        "host": node.host,
+        "port": node.port,
+        "user": node.user,
+        "labels": "",
+        "version": node.version,
+        "device_cpus": "2.5",
+        "device_memory_bytes": "4GiB",
+    }
+
+    assert root.post(address, values).status_code == 302
+    node.refresh_from_db()
+    assert (node.device_cpus, node.device_memory_bytes) == (2.5, 4 * GIB)
+    assert 'value="2.5"' in page(root, address)
+    wrong = {**values, "version": node.version, "device_memory_bytes": "much"}
+    assert root.post(address, wrong).status_code != 302
+    empty = {**values, "version": node.version, "device_cpus": "", "device_memory_bytes": ""}
+    assert root.post(address, empty).status_code == 302
+    node.refresh_from_db()
+    assert (node.device_cpus, node.device_memory_bytes) == (None, None)
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_the_job_page_shows_cpus_instead_of_devices(pooled: bool) -> None:
+    if pooled:
+        leave_cpus()
+    job = submit()
+    run_round()
+
+    shown = page(browser("alice"), reverse("job", args=[job.pk]))
+
+    assert "2 × 3 CPUs and 2 GiB" in shown
+    assert "CPU-hours" in shown
+    assert ("belong to no device" in shown) is not pooled
