@@ -9,6 +9,7 @@ from django.conf import settings
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 
+from scheduling.clusters.queries.cpu_pools import stored_pools
 from scheduling.compat.context import Context
 from scheduling.compat.documents import MAX_YAML_BYTES, is_json, parse_document
 from scheduling.compat.formats import format_of_document, format_of_text, import_text
@@ -269,7 +270,8 @@ def submission_of(document: Any, text: str) -> Submission:
     if not is_openpai(document):
         kept = "" if _holds_secrets(document.get("roles")) else text
         return Submission(document=document, source_text=kept, source_format=NATIVE)
-    return submission_of_import(translate_openpai(document), text)
+    imported = translate_openpai(document, has_cpu_pools=bool(stored_pools()))
+    return submission_of_import(imported, text)
 
 
 def _holds_secrets(roles: Any) -> bool:

@@ -26,6 +26,7 @@ from portal.api.documents import (
 from portal.api.job_shapes import AcceptedJobOut, accepted_job_out
 from portal.api.schema import DRY_RUN, IDEMPOTENCY_KEY, Op
 from portal.api.views import ApiViewSet
+from scheduling.clusters.queries.cpu_pools import stored_pools
 from scheduling.clusters.queries.import_rules import list_import_rules
 from scheduling.compat.context import Context, Rule
 from scheduling.compat.documents import decode_text
@@ -221,6 +222,7 @@ def import_context(
         aliases=types_by_alias(),
         virtual_cluster=virtual_cluster,
         now=now,
+        has_cpu_pools=bool(stored_pools()),
     )
 
 

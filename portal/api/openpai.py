@@ -27,6 +27,7 @@ from portal.api.openpai_shapes import (
 )
 from portal.api.views import NoSuchAddress, ViewerViewSet
 from scheduling.clusters.queries.capacities import VcCapacity, device_types, vc_capacities
+from scheduling.clusters.queries.cpu_pools import stored_pools
 from scheduling.compat.openpai.job import translate_openpai
 from scheduling.jobs.queries.job_detail import MemberView, job_detail
 from scheduling.jobs.queries.jobs import visible_job
@@ -210,7 +211,8 @@ class OpenPaiJobViewSet(OpenPaiViewSet):
         """Submit a document of protocol version 2; the caller must not have a job of this name."""
         sent: Any = request.data
         body = sent if isinstance(sent, bytes) else b""
-        imported = translate_openpai(read_document(body, request.content_type or ""))
+        document = read_document(body, request.content_type or "")
+        imported = translate_openpai(document, has_cpu_pools=bool(stored_pools()))
         name = str(imported.spec["name"])
         if newest_job_named(self.viewer, self.viewer.username, name) is not None:
             raise self._taken(name)

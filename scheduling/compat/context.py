@@ -42,6 +42,7 @@ class Context:
         aliases: device types by alias, as set by admins.
         virtual_cluster: the user's choice, which takes precedence over the document.
         now: the current time, for times such as ``now+1hour``; None if unavailable.
+        has_cpu_pools: whether a node has CPUs and memory for jobs without devices.
     """
 
     rules: Mapping[tuple[str, str], Rule] = field(default_factory=dict)
@@ -50,6 +51,7 @@ class Context:
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     virtual_cluster: str = ""
     now: datetime | None = None
+    has_cpu_pools: bool = False
 
     def types_named(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the types that names or aliases mean, at most 16; unknown names are unchanged."""
@@ -59,6 +61,13 @@ class Context:
             for kind in types_named(name, self.device_types, self.aliases) or (name,)
         )
         return tuple(dict.fromkeys(found))[:MOST_TYPES]
+
+    def runs_without_devices(self, role: Mapping[str, Any]) -> bool:
+        """Return whether a role that requests no device runs without one.
+
+        It must give CPUs and memory. Otherwise it reserves a device with its share.
+        """
+        return self.has_cpu_pools and bool(role.get("cpus") and role.get("memory"))
 
     def knows_type(self, name: str) -> bool:
         """Return whether a name means a device type of this cluster."""

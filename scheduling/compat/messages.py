@@ -80,7 +80,8 @@ _SHARED: Final[Mapping[str, Template]] = {
     "import-node-address": fixed("Nodes use the address that the portal uses."),
     "import-write-letters-dash": fixed("Write letters, digits and -."),
     "import-no-gpu": fixed(
-        "asks for no GPU; the job reserves 1 device, because each role has at least 1."
+        "asks for no GPU; the job reserves 1 device. Jobs without devices need CPUs, memory and "
+        "a node with CPUs that belong to no device."
     ),
     "import-shm": fixed("/dev/shm has the node's default size."),  # noqa: S108  no path of ours
     "import-disk": fixed("Disk space is not reserved."),

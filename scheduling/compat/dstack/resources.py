@@ -37,10 +37,6 @@ def read_resources(
     report, place = section.report, section.at("gpu")
     gpus = _gpus(section)
     role: dict[str, Any] = {"devices": gpus.least if gpus.least is not None else 1}
-    if role["devices"] == 0:
-        words = phrase("import-no-gpu")
-        report.warn(place, words)
-        role["devices"] = 1
     if gpus.most != gpus.least:
         report.warn(place, phrase("dstack-gpu-range", devices=role["devices"]))
     if gpus.memory:
@@ -55,6 +51,9 @@ def read_resources(
         role["cpus"] = cpus
     if memory := section.read("memory", _least_memory):
         role["memory"] = memory
+    if role["devices"] == 0 and (types or gpus.memory or not context.runs_without_devices(role)):
+        report.warn(place, phrase("import-no-gpu"))
+        role["devices"] = 1
     if has_image and (shared := section.read("shm_size", _least_memory)):
         role["container"] = {"shm": shared}
     else:

@@ -35,12 +35,15 @@ _MAILS: Final = (
 )
 
 
-def import_openpai(text: str | bytes, content_type: str = "") -> Imported:
+def import_openpai(
+    text: str | bytes, content_type: str = "", *, has_cpu_pools: bool = False
+) -> Imported:
     """Translate an OpenPAI job of protocol version 2.
 
     Args:
         text: the document as it was sent.
         content_type: media type of the document; YAML by default.
+        has_cpu_pools: whether a node has CPUs and memory for jobs without devices.
 
     Returns:
         The native specification with warnings and unsupported parts.
@@ -48,14 +51,19 @@ def import_openpai(text: str | bytes, content_type: str = "") -> Imported:
     Raises:
         ImportRefusedError: the document is malformed, or no job can represent it.
     """
-    return translate_openpai(parse_document(text, content_type))
+    return translate_openpai(parse_document(text, content_type), has_cpu_pools=has_cpu_pools)
 
 
-def translate_openpai(document: object) -> Imported:
-    """Translate a parsed OpenPAI job; see ``import_openpai``."""
+def translate_openpai(document: object, *, has_cpu_pools: bool = False) -> Imported:
+    """Translate a parsed OpenPAI job; see ``import_openpai``.
+
+    Args:
+        document: the job.
+        has_cpu_pools: whether a node has CPUs and memory for jobs without devices.
+    """
     report = ParseReport()
     place = DocumentPlace(errors=report.errors)
-    spec, names = _job(Section(document, place, report))
+    spec, names = _job(Section(document, place, report), has_cpu_pools=has_cpu_pools)
     report.raise_errors()
     check_openpai(spec, names)
     return Imported(
@@ -76,7 +84,7 @@ def _holds_secrets(document: object) -> bool:
     return bool(document.get("secrets")) or has_auth
 
 
-def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
+def _job(top: Section, *, has_cpu_pools: bool) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the specification, and the original name of each of its roles."""
     _check_kind(top)
     name = top.text("name", required=True)
@@ -101,6 +109,7 @@ def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
             requests_devices(section, hived.roles.get(name, HivedRole()))
             for name, section in role_sections.items()
         ),
+        has_cpu_pools=has_cpu_pools,
     )
     where = _virtual_cluster(defaults)
     spec: dict[str, Any] = {
@@ -413,7 +422,9 @@ def _variables(gang: GangNames, member: Member, _has_gpus: bool) -> dict[str, st
 OPENPAI: Final = Importer(
     name="openpai",
     title="OpenPAI",
-    read=lambda text, _context, content_type: import_openpai(text, content_type),
+    read=lambda text, context, content_type: import_openpai(
+        text, content_type, has_cpu_pools=context.has_cpu_pools
+    ),
     messages=TABLE,
     compat_format="openpai",
     variables=_variables,

@@ -85,7 +85,7 @@ TABLE: Final = Messages(
         ),
         "openpai-no-gpu": fixed(
             "is 0; the role reserves 1 device. Roles without devices need cpu, memoryMB and a "
-            "gang with GPUs."
+            "gang with GPUs, or a node with CPUs that belong to no device."
         ),
         "openpai-secrets": fixed(
             "The command reads each secret from a file, as one word; no command line shows it."

@@ -135,6 +135,7 @@ class RoleContext:
     deployment: Mapping[str, tuple[list[str], list[str]]]
     hived: Mapping[str, HivedRole]
     has_devices: bool
+    has_cpu_pools: bool = False
 
 
 def requests_devices(section: Section, hived: HivedRole) -> bool:
@@ -169,8 +170,9 @@ def read_role(section: Section, name: str, context: RoleContext, *, gang: bool) 
         role["cpus"] = cpus
     if memory := resources.integer("memoryMB", 0, 2**26, required=True):
         role["memory"] = memory * MIB
-    is_companion = gang and context.has_devices and _is_companion(role)
-    if role["devices"] == 0 and not is_companion:
+    # In a job without a gang, each instance without devices is a job without devices.
+    is_placeable = (gang and context.has_devices) or context.has_cpu_pools
+    if role["devices"] == 0 and not (is_placeable and _is_sized(role)):
         report.warn(resources.at("gpu"), phrase("openpai-no-gpu"))
         role["devices"] = 1
     if ports := _ports(resources.section("ports")):
@@ -191,8 +193,8 @@ def read_role(section: Section, name: str, context: RoleContext, *, gang: bool) 
     return {key: value for key, value in role.items() if value is not None}
 
 
-def _is_companion(role: Mapping[str, Any]) -> bool:
-    """Return whether a role without devices can run in the share of other roles."""
+def _is_sized(role: Mapping[str, Any]) -> bool:
+    """Return whether a role without devices can run in the share of others, or in a pool."""
     is_sized = "cpus" in role and "memory" in role
     return is_sized and "device_types" not in role and "pinned_cell" not in role
 

@@ -60,6 +60,8 @@ def read_resources(section: Section, context: Context) -> WantedResources:
     wanted = WantedResources()
     _devices(section, _choices(section), wanted, context)
     _sizes(section, wanted)
+    if not wanted.role.get("device_types"):
+        _without_accelerators(section, wanted, context)
     infra = section.text("infra")
     if infra is not None:
         wanted.infra = (infra, section.at("infra"))
@@ -179,7 +181,6 @@ def _devices(
 ) -> None:
     place, report = section.at("accelerators"), section.report
     if not choices:
-        report.warn(place, phrase("import-gpu-not-given"))
         return
     count = choices[0][1]
     kept = dict.fromkeys(name for name, number in choices if number == count)
@@ -193,6 +194,14 @@ def _devices(
             place, phrase("skypilot-whole-devices", count=f"{count:g}", devices=wanted.devices)
         )
     wanted.role["device_types"] = list(context.types_named(kept))
+
+
+def _without_accelerators(section: Section, wanted: WantedResources, context: Context) -> None:
+    """Run without devices on CPUs that belong to none, or else reserve one device."""
+    if context.runs_without_devices(wanted.role):
+        wanted.devices = 0
+    else:
+        section.report.warn(section.at("accelerators"), phrase("import-gpu-not-given"))
 
 
 def _sizes(section: Section, wanted: WantedResources) -> None:

@@ -55,11 +55,21 @@ def read_sizes(given: Section, context: Context) -> Sizes:
         given.at("--gres").refuse(
             ",".join(filter(None, gpus)), words, phrase("slurm-ask-one-type"), "conflict"
         )
-    if devices == 0:
-        given.report.warn(given.at("--gres"), phrase("import-no-gpu"))
     types = _constraint(given, context, types)
     per_task = _count(given, "--cpus-per-task")
     cpus = _cpus(given, per_task, per_node, devices)
+    memory = _memory(given, cpus or per_node, devices)
+    is_bound = any(map(given.has, ("--reservation", "--switches"))) or bool(types)
+    if devices == 0 and most <= least and not is_bound:
+        own = {"cpus": cpus or per_node, "memory": memory}
+        if context.runs_without_devices(own):
+            return Sizes(
+                nodes=least, most_nodes=least, tasks=tasks, per_node=per_node, devices=0,
+                device_types=(), cpus=own["cpus"], memory=memory, cpus_per_task=per_task,
+                gpus_per_task=None,
+            )  # fmt: skip
+    if devices == 0:
+        given.report.warn(given.at("--gres"), phrase("import-no-gpu"))
     return Sizes(
         nodes=least,
         most_nodes=max(least, most),
@@ -68,7 +78,7 @@ def read_sizes(given: Section, context: Context) -> Sizes:
         devices=devices or 1,
         device_types=types,
         cpus=cpus,
-        memory=_memory(given, cpus or per_node, devices),
+        memory=memory,
         cpus_per_task=per_task,
         gpus_per_task=devices // per_node if by_task and devices else None,
     )
