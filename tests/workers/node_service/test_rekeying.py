@@ -1,10 +1,8 @@
 """Rotation of the SSH key on real SSH nodes while jobs run and the node service is killed."""
 
-import asyncio
 import io
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,39 +27,12 @@ from tests.factories.cluster import (
 )
 from tests.factories.scheduling import run_round
 from tests.support.killable_service import Killable
-from tests.support.openssh_node import OpensshNode, openssh_node
-from tests.support.ssh_node import SshNode, ssh_node
+from tests.support.served_node import Served, served
 from tests.workers.node_service.conftest import wait_for
 from tests.workers.transports.conftest import REAL
 from workers.models import NodeKey
 
 PATIENCE = 60.0
-Served = SshNode | OpensshNode
-
-
-@contextmanager
-def served(place: Path, kind: str) -> Iterator[Served]:
-    """Serve a node in a thread."""
-    ready, over = threading.Event(), threading.Event()
-    found: list[Served] = []
-    place.mkdir()
-
-    async def serve() -> None:
-        server = ssh_node if kind == "asyncssh" else openssh_node
-        async with server(place) as node:
-            found.append(node)
-            ready.set()
-            while not over.is_set():
-                await asyncio.sleep(0.05)
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
-    thread.start()
-    assert ready.wait(60)
-    try:
-        yield found[0]
-    finally:
-        over.set()
-        thread.join(60)
 
 
 def state(job: Job) -> JobState:
