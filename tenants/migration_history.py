@@ -17,7 +17,7 @@ Migration = tuple[str, str]
 
 BEFORE_INITIAL: Final[Migration] = ("tenants", "0002_audit_append_only")
 """Name recorded by databases from before the single initial migration per app."""
-RELEASE_TABLE: Final[Migration] = ("tenants", "0032_schema_release")
+RELEASE_TABLE: Final[Migration] = ("tenants", "0005_schema_release")
 """Migration from which on a database records its release."""
 MOST_NAMES: Final = 3
 

@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scheduling', '0025_suspect_devices'),
+        ("scheduling", "0025_suspect_devices"),
     ]
 
     operations = [

@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("scheduling", "0025_suspect_devices"),
+        ("scheduling", "0026_cpu_jobs"),
     ]
 
     operations = [
