@@ -137,7 +137,7 @@ def is_skewed(skew: timedelta) -> bool:
 
 def _has_server() -> bool:
     # ``connection`` is a new object in each task of asyncio, which costs 0.1 ms.
-    return connections.settings[DEFAULT_DB_ALIAS]["ENGINE"].endswith("postgresql")
+    return str(connections.settings[DEFAULT_DB_ALIAS]["ENGINE"]).endswith("postgresql")
 
 
 def _ask_server() -> float:
