@@ -41,11 +41,11 @@ class Block(nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         size, length, _ = inputs.shape
         normed = self.before(inputs)
-        heads = [
+        query, key, value = (
             one(normed).view(size, length, -1, WIDTH // HEADS).transpose(1, 2)
             for one in (self.query, self.key, self.value)
-        ]
-        attended = functional.scaled_dot_product_attention(*heads, is_causal=True)
+        )
+        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         inputs = inputs + self.out(attended.transpose(1, 2).reshape(size, length, -1))
         found: torch.Tensor = inputs + self.dropout(
             self.down(functional.gelu(self.up(self.between(inputs))))

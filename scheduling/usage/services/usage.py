@@ -217,7 +217,7 @@ def month_digest(month: date) -> tuple[str, int]:
     for row in rows:
         *whose, guaranteed, borrowed, preempted, failed, guest, delay, cpu = row
         # Without later columns, the digest must equal that of months closed before them.
-        shared = (guest, delay) if delay else (guest,) if guest else ()
+        shared: tuple[float, ...] = (guest, delay) if delay else (guest,) if guest else ()
         if cpu:
             shared = (guest, delay, cpu)
         values = (guaranteed, borrowed, preempted, failed, *shared)
