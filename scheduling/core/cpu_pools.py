@@ -51,6 +51,13 @@ class Amount(NamedTuple):
         """Return whether ``other`` has at least this much of both."""
         return self.millicpus <= other.millicpus and self.memory <= other.memory
 
+    def by(self, count: int) -> "Amount":
+        return Amount(self.millicpus * count, self.memory * count)
+
+    def times(self, part: "Amount") -> int:
+        """Return how many times it contains ``part``; 0 if that is nothing."""
+        return min((has // each for has, each in zip(self, part, strict=True) if each), default=0)
+
     def least(self, other: "Amount") -> "Amount":
         """Return the smaller number of each."""
         return Amount(min(self.millicpus, other.millicpus), min(self.memory, other.memory))
@@ -157,18 +164,25 @@ def fitted(
         max((size.millicpus for size in sizes.values()), default=0),
         max((size.memory for size in sizes.values()), default=0),
     )
-    order = sorted(range(len(instances)), key=lambda at: (-instances[at].part_of(whole), at))
+    alike: dict[Amount, list[int]] = defaultdict(list)
+    for at, wanted in enumerate(instances):
+        alike[wanted].append(at)
     placed: dict[int, str] = {}
-    for at in order:
-        wanted = instances[at]
-        candidates = [
+    for wanted in sorted(alike, key=lambda one: (-one.part_of(whole), alike[one][0])):
+        waiting = alike[wanted]
+        # After an instance, its node is still the best fit: equal instances fill node by node.
+        order = sorted(
             (amount.minus(wanted).parts_of(sizes[name]), name)
             for name, amount in left.items()
             if wanted.within(amount)
-        ]
-        if not candidates:
+        )
+        for _, name in order:
+            count = min(left[name].times(wanted), len(waiting))
+            placed.update(dict.fromkeys(waiting[:count], name))
+            left[name] = left[name].minus(wanted.by(count))
+            waiting = waiting[count:]
+            if not waiting:
+                break
+        if waiting:
             return None
-        _, name = min(candidates)
-        left[name] = left[name].minus(wanted)
-        placed[at] = name
     return tuple(placed[at] for at in range(len(instances)))

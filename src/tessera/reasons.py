@@ -418,7 +418,11 @@ REASONS: Final[Mapping[str, Template]] = {
         "The nodes with CPUs that belong to no device are unhealthy, cordoned or draining."
     ),
     "behind-oldest-cpu-job": fixed(
-        "A job without devices has waited for more than %(minutes)s min and is next."
+        "Nodes are reserved for a job without devices that has waited for more than "
+        "%(minutes)s min."
+    ),
+    "after-many-cpu-trials": fixed(
+        "This round tried %(n)s other jobs without devices of this tenant, the most in one round."
     ),
     "after-many-cpu-starts": fixed(
         "This round started %(n)s jobs without devices, the most in one round."

@@ -18,7 +18,6 @@ from scheduling.core.cpu_pools import (
     Amount,
     PoolLease,
     fitted,
-    gibibytes,
     in_use,
     sizes_of,
     total_of,
@@ -26,8 +25,17 @@ from scheduling.core.cpu_pools import (
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.lifecycle import PreemptionRule
 from scheduling.core.messages import message, sentence
+from scheduling.core.policies.combinators.waiting import reservation_turn
 from scheduling.core.reasons import Reason
 from scheduling.core.round.claims import order_out, waits_for
+from scheduling.core.round.cpu_nodes import PoolNodes
+from scheduling.core.round.cpu_reasons import (
+    after_many,
+    behind_oldest,
+    never_fits,
+    no_usable_pool,
+    waits_for_cpus,
+)
 from scheduling.core.round.fairness import in_turn, tenant_weights
 from scheduling.core.round.gang_requests import by_demand, number_of
 from scheduling.core.round.gates import closed_gate
@@ -48,8 +56,14 @@ MOST_VICTIMS: Final = 64
 """Most running jobs whose preemption is tried for one job."""
 MOST_SEARCHES: Final = 32
 """Most jobs of a round for which preemptions are sought."""
+MOST_TRIALS: Final = 256
+"""Most waiting jobs with different requests that one round tries in vain for one tenant."""
 AGED_SECONDS: Final = 1800.0
-"""Age from which the oldest job of a class is tried first, and its class waits for it."""
+"""Age from which the oldest job of a tenant may reserve nodes."""
+MOST_AGED: Final = 8
+"""Most old jobs of a tenant that are checked whether they fit in empty pools."""
+RESERVED_SECONDS: Final = 3600.0
+"""Most seconds of one reservation; the pauses between them become longer."""
 POOL_SHRANK: Final = sentence("cpu-pool-shrank")
 _PARTS: Final = 1_000_000_000
 _OPPORTUNISTIC: Final = JobClass.OPPORTUNISTIC
@@ -116,18 +130,19 @@ class _CpuPlacing:
         self._whole = total_of(self._sizes.values())
         self._holding = {held.job.id: held for held in snapshot.cpu_holding}
         self._leaving = {held.job.id for held in snapshot.cpu_holding if held.job.leaving}
-        self._users: dict[str, set[int]] = defaultdict(set)
+        self._nodes = PoolNodes(deciding, self._sizes)
         self._held: dict[int, Amount] = defaultdict(lambda: NOTHING)
         for held in snapshot.cpu_holding:
-            for node, amount in in_use(held.leases).items():
-                self._users[node].add(held.job.tenant)
+            for amount in in_use(held.leases).values():
                 self._held[held.job.tenant] = self._held[held.job.tenant].plus(amount)
         self.starts: list[Start] = []
         self.preemptions: dict[int, Preemption] = {}
         self.reasons: dict[int, Reason] = {}
         self._failed: dict[Hashable, Reason] = {}
         self._searches = MOST_SEARCHES
+        self._trials: dict[int, int] = defaultdict(int)
         self._head: QueuedJob | None = None
+        self._reserved: frozenset[str] = frozenset()
         self._free: dict[str, Amount] = {}
         self._later: dict[str, Amount] = {}
 
@@ -154,12 +169,12 @@ class _CpuPlacing:
     def _place(self, jobs: Sequence[QueuedJob], weights: Mapping[int, int]) -> None:
         """Offer the pools to the jobs of one class."""
         jobs = sorted(jobs, key=lambda job: (-job.priority, job.submitted, job.id))
-        oldest = self._oldest(jobs)
-        if oldest is not None and self._head is None:
+        oldest = self._oldest(jobs) if self._head is None else None
+        if oldest is not None:
             self._offer(oldest)
             reason = self.reasons.get(oldest.id)
-            if reason is not None and reason.code in (_LEAVE, ReasonCode.WAITING_FOR_CPUS):
-                self._head = oldest
+            if reason is not None and reason.code is ReasonCode.WAITING_FOR_CPUS:
+                self._reserve(oldest)
             jobs = [job for job in jobs if job.id != oldest.id]
         lines: dict[int, list[QueuedJob]] = defaultdict(list)
         for job in jobs:
@@ -168,13 +183,44 @@ class _CpuPlacing:
         in_turn(lines, held, weights, self._offer)
 
     def _oldest(self, jobs: Iterable[QueuedJob]) -> QueuedJob | None:
-        """Return the oldest job that has waited for long, and that fits in empty pools."""
-        aged = [job for job in jobs if self._deciding.snapshot.now - job.submitted >= AGED_SECONDS]
-        for job in sorted(aged, key=lambda job: (job.submitted, job.id)):
-            nodes = self._nodes(job)
-            if not isinstance(nodes, Reason) and self._fits(job, self._sizes, nodes):
+        """Return the oldest job that may reserve nodes, and that fits in empty pools.
+
+        Only the oldest such job of each tenant may. Its turns last for an hour, with pauses of 1,
+        3, 7 hours, since jobs that never end may be in its way.
+        """
+        now, passed = self._deciding.snapshot.now, set()
+        tried: dict[int, int] = defaultdict(int)
+        for job in sorted(jobs, key=lambda job: (job.submitted, job.id)):
+            if job.tenant in passed or tried[job.tenant] >= MOST_AGED:
+                continue
+            if now - job.submitted < AGED_SECONDS:
+                break
+            tried[job.tenant] += 1
+            nodes = self._nodes.usable(job)
+            if isinstance(nodes, Reason) or not self._fits(job, self._sizes, nodes):
+                continue
+            waited = now - job.submitted - AGED_SECONDS
+            if reservation_turn(waited, RESERVED_SECONDS) is not None:
                 return job
+            passed.add(job.tenant)
         return None
+
+    def _reserve(self, job: QueuedJob) -> None:
+        """Reserve the fewest nodes that a job needs, those of which the most is free first."""
+        nodes = self._nodes.usable(job)
+        if isinstance(nodes, Reason):
+            return
+        parts = {name: self._later[name].parts_of(self._sizes[name]) for name in nodes}
+        order = sorted(nodes, key=lambda name: (-parts[name], name))
+        low, high = 1, len(order)
+        while low < high:
+            middle = (low + high) // 2
+            if self._fits(job, self._sizes, order[:middle]):
+                high = middle
+            else:
+                low = middle + 1
+        placed = fitted(amounts_of(job.demand), self._sizes, self._sizes, order[:high]) or ()
+        self._head, self._reserved = job, frozenset(placed)
 
     def _share(self, tenant: int) -> int:
         """Return the dominant share of a tenant, as an integer."""
@@ -185,9 +231,10 @@ class _CpuPlacing:
         key = job.vc, job.job_class, number_of(job.demand), job.excluded_nodes
         reason = self._deciding.ports.refusal(job.demand) or self._failed.get(key)
         if reason is None:
-            reason = self._blocked() or self._try(job)
+            reason = self._blocked(job) or self._try(job)
             if reason is not None and reason.code is not _LEAVE:
                 self._failed[key] = reason
+                self._trials[job.tenant] += 1
         if reason is not None:
             self.reasons[job.id] = reason
             return 0
@@ -195,84 +242,40 @@ class _CpuPlacing:
         self._held[job.tenant] = self._held[job.tenant].plus(total_of(amounts_of(job.demand)))
         return self._share(job.tenant) - before
 
-    def _blocked(self) -> Reason | None:
-        """Return the reason of a job behind the oldest one, or after the most starts."""
-        if self._head is not None:
-            return Reason(
-                code=ReasonCode.BEHIND_HIGHER_PRIORITY,
-                message=message("behind-oldest-cpu-job", minutes=round(AGED_SECONDS / 60)),
-                blocked_by=(self._head.id,),
-            )
+    def _blocked(self, job: QueuedJob) -> Reason | None:
+        """Return the reason of a job after the most starts or trials of a round."""
         if len(self.starts) >= MOST_STARTS:
-            return Reason(
-                code=ReasonCode.BEHIND_HIGHER_PRIORITY,
-                message=message("after-many-cpu-starts", n=MOST_STARTS),
-            )
+            return after_many(message("after-many-cpu-starts", n=MOST_STARTS))
+        if self._trials[job.tenant] >= MOST_TRIALS:
+            return after_many(message("after-many-cpu-trials", n=MOST_TRIALS))
         return None
 
     def _try(self, job: QueuedJob) -> Reason | None:
         """Start a job, preempt others for it, or return the reason why it waits."""
-        nodes = self._nodes(job)
+        nodes = self._nodes.usable(job)
         if isinstance(nodes, Reason):
             return nodes
+        unreserved = nodes - self._reserved
         now = {name: free.least(self._later[name]) for name, free in self._free.items()}
-        placed = fitted(amounts_of(job.demand), now, self._sizes, nodes)
+        placed = fitted(amounts_of(job.demand), now, self._sizes, unreserved)
         if placed is not None:
             self._start(job, placed)
             return None
-        ever = self._names(job) | {name for name in self._sizes if not self._is_open(name)}
+        ever = self._nodes.allowed(job) | {
+            name for name in self._sizes if not self._nodes.is_open(name)
+        }
         if not self._fits(job, self._sizes, ever):
             return self._never(job, ever)
         if job.job_class is not _OPPORTUNISTIC:
-            victims = self._victims(job, nodes)
+            victims = self._victims(job, unreserved)
             if victims is not None:
-                return self._preempt(job, victims, nodes)
+                return self._preempt(job, victims, unreserved)
+        if self._head is not None and self._fits(job, now, nodes):
+            return behind_oldest(self._head, AGED_SECONDS)
         return self._waits(job, now, nodes)
 
     def _fits(self, job: QueuedJob, free: Mapping[str, Amount], nodes: Collection[str]) -> bool:
         return fitted(amounts_of(job.demand), free, self._sizes, nodes) is not None
-
-    def _names(self, job: QueuedJob) -> frozenset[str]:
-        """Return the nodes with a pool that the rules for nodes allow to a job."""
-        allowed = self._deciding.restrictions.of(job).nodes
-        return frozenset(self._sizes) if allowed is None else allowed & self._sizes.keys()
-
-    def _nodes(self, job: QueuedJob) -> frozenset[str] | Reason:
-        """Return the nodes that a job may use now, or the reason why it may use none."""
-        deciding = self._deciding
-        restriction = deciding.restrictions.of(job)
-        if restriction.reason is not None:
-            return restriction.reason
-        barred = deciding.tenancies.barred.get(deciding.vcs[job.vc].name, frozenset())
-        usable = self._names(job) - barred
-        found = frozenset(name for name in usable if self._admits(name, job))
-        if usable and not found:
-            open_ones = [name for name in usable if self._is_open(name)]
-            if open_ones:
-                return deciding.tenancies.not_isolated(job)
-        return found
-
-    def _is_open(self, name: str) -> bool:
-        node = self._deciding.tenancies.nodes.get(name)
-        return node is not None and node.placeable and node.healthy
-
-    def _admits(self, name: str, job: QueuedJob) -> bool:
-        """Return whether a node accepts a job now.
-
-        A node without isolation belongs to one tenant. A job without devices takes such a node
-        only if no job with devices could need it: it has none, or there is no other tenant.
-        """
-        tenancies = self._deciding.tenancies
-        if not self._is_open(name) or tenancies.clearing.get(name, job.tenant) != job.tenant:
-            return False
-        if name not in tenancies.owners:
-            return True
-        owner = tenancies.owners[name]
-        if owner is not None:
-            return owner == job.tenant
-        has_devices = bool(self._deciding.engine.topology.nodes.get(name))
-        is_only_tenant = {vc.tenant for vc in self._deciding.snapshot.vcs} == {job.tenant}
-        return (is_only_tenant or not has_devices) and self._users[name] <= {job.tenant}
 
     def _start(self, job: QueuedJob, placed: Sequence[str]) -> None:
         members, number = [], 0
@@ -294,7 +297,7 @@ class _CpuPlacing:
         for node, amount in zip(placed, amounts_of(job.demand), strict=True):
             self._free[node] = self._free[node].minus(amount)
             self._later[node] = self._later[node].minus(amount)
-            self._users[node].add(job.tenant)
+            self._nodes.users[node].add(job.tenant)
         self.starts.append(
             Start(
                 job_id=job.id,
@@ -392,14 +395,8 @@ class _CpuPlacing:
 
     def _waits(self, job: QueuedJob, free: Mapping[str, Amount], nodes: Collection[str]) -> Reason:
         """Return the reason of a job that fits only in pools that others use."""
-        largest = max(amounts_of(job.demand))
         if not nodes:
-            return Reason(
-                code=ReasonCode.CELLS_UNHEALTHY,
-                message=message("no-usable-cpu-pool"),
-                unblock=(message("ask-to-return-nodes"),),
-            )
-        most = max((free[name] for name in nodes), default=NOTHING)
+            return no_usable_pool()
         users = {
             held.job.id
             for held in self._holding.values()
@@ -410,38 +407,13 @@ class _CpuPlacing:
             for start in self.starts
             if any(member.node in nodes for member in start.members)
         }
-        return Reason(
-            code=ReasonCode.WAITING_FOR_CPUS,
-            message=message(
-                "waiting-for-cpus",
-                n=len(amounts_of(job.demand)),
-                cpus=largest.cpus,
-                memory=gibibytes(largest.memory),
-                free=max(most.cpus, 0.0),
-                left=gibibytes(max(most.memory, 0)),
-            ),
-            blocked_by=tuple(sorted(users)[:MOST_VICTIMS]),
-            unblock=(message("request-fewer-cpus"), message("ask-for-cpus")),
-        )
+        best = max((free[name] for name in nodes), default=NOTHING)
+        return waits_for_cpus(amounts_of(job.demand), best, sorted(users)[:MOST_VICTIMS])
 
     def _never(self, job: QueuedJob, nodes: Collection[str]) -> Reason:
         """Return the reason of a job that does not fit in empty pools."""
-        largest = max(amounts_of(job.demand))
-        most = max((self._sizes[name] for name in nodes), default=NOTHING)
-        numbers = {
-            "n": len(amounts_of(job.demand)),
-            "cpus": largest.cpus,
-            "memory": gibibytes(largest.memory),
-            "most": most.cpus,
-            "there": gibibytes(most.memory),
-        }
-        return Reason(
-            code=ReasonCode.NO_NODE_WITH_CPUS,
-            message=message("no-node-with-cpus", **numbers)
-            if most != NOTHING
-            else message("no-cpu-pool"),
-            unblock=(message("request-fewer-cpus"), message("ask-for-cpus")),
-        )
+        largest = max((self._sizes[name] for name in nodes), default=NOTHING)
+        return never_fits(amounts_of(job.demand), largest)
 
 
 def _first_to_leave(held: HeldCpuJob) -> tuple[bool, int, float, int]:

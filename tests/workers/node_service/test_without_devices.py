@@ -13,7 +13,7 @@ from scheduling.clusters.services.nodes import update_node
 from scheduling.core.lifecycle import JobState
 from scheduling.jobs.models import Job
 from scheduling.maintenance.invariants import violations
-from scheduling.runs.models import CpuLease, Lease
+from scheduling.runs.models import CpuLease, Lease, Member
 from tests.factories.cluster import make_job, make_priority_classes, make_virtual_cluster
 from tests.factories.scheduling import ADMIN, run_round
 from tests.support.databases import migrated_template, real_database
@@ -121,7 +121,9 @@ def test_a_launcher_a_worker_and_a_job_without_devices_share_a_node(
             "worker": {"devices": 1, "command": SAY},
         }
     )
-    alone = submit(roles={"loader": {**own, "cpus": 1, "instances": 2, "command": SAY}})
+    alone = submit(
+        roles={"loader": {**own, "cpus": 1, "instances": 2, "command": f"{SAY}; sleep 1"}}
+    )
 
     assert set(run_round(timezone.now()).started) == {gang.pk, alone.pk}
 
@@ -140,7 +142,10 @@ def test_a_launcher_a_worker_and_a_job_without_devices_share_a_node(
     assert said == {f"rank {rank} of 2 devices []" for rank in range(2)}
     alone.refresh_from_db()
     gang.refresh_from_db()
-    assert alone.cpu_seconds > 0.0 == alone.gpu_seconds
+    times = Member.objects.filter(attempt__job=alone).values_list("started_at", "exited_at")
+    ran = sum((exited - started).total_seconds() for started, exited in times)
+    assert alone.cpu_seconds == pytest.approx(ran, abs=0.01), list(times)
+    assert alone.gpu_seconds == 0.0 < ran
     assert gang.gpu_seconds > 0.0 == gang.cpu_seconds
     assert not CpuLease.objects.filter(released_at=None).exists()
     assert violations() == ()

@@ -172,12 +172,22 @@ class ReserveHead(Combinator):
     def _turn(self, job: PolicyJob, now: float) -> int | None:
         """Return the number of a job's earlier turns, or None if it has no turn now."""
         waited = now - (job.facts.last_queued or job.since) - self.patience
-        if waited < 0.0:
-            return None
-        # Turn n begins after 2 ** (n + 1) - 2 times the length of one.
-        turn = floor(log2(waited / self.longest + 2.0)) - 1
-        begun = (2.0 ** (turn + 1) - 2.0) * self.longest
-        return turn if waited - begun < self.longest else None
+        return reservation_turn(waited, self.longest)
+
+
+def reservation_turn(waited: float, longest: float) -> int | None:
+    """Return the number of earlier turns of a job that reserves, or None in a pause.
+
+    Args:
+        waited: seconds since it may reserve.
+        longest: seconds of a turn; the pauses have 1, 3, 7 times its length.
+    """
+    if waited < 0.0:
+        return None
+    # Turn n begins after 2 ** (n + 1) - 2 times the length of one.
+    turn = floor(log2(waited / longest + 2.0)) - 1
+    begun = (2.0 ** (turn + 1) - 2.0) * longest
+    return turn if waited - begun < longest else None
 
 
 def _large_enough(job: PolicyJob, snapshot: Snapshot) -> list[str]:

@@ -9,9 +9,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scheduling.core.cpu_pools import Amount, CpuPool, PoolLease, in_use, pool_of, sizes_of
-from scheduling.core.jobspec import JobClass
-from scheduling.core.round.cpu_jobs import AGED_SECONDS, amounts_of
+from scheduling.core.cpu_pools import (
+    Amount,
+    CpuPool,
+    PoolLease,
+    fitted,
+    in_use,
+    pool_of,
+    sizes_of,
+)
+from scheduling.core.jobspec import Demand, JobClass
+from scheduling.core.round.cpu_jobs import (
+    AGED_SECONDS,
+    MOST_AGED,
+    MOST_TRIALS,
+    RESERVED_SECONDS,
+    amounts_of,
+)
 from scheduling.core.round.decide import decide
 from scheduling.core.round.replaying import replay_round
 from scheduling.core.round.stored import read_stored
@@ -180,6 +194,66 @@ def test_the_oldest_job_does_not_starve_behind_small_ones():
     assert list(started(found)) == [2]
 
 
+def test_a_reservation_leaves_the_other_nodes_to_younger_jobs():
+    """The old job needs two whole nodes; those of which the most is free are reserved."""
+    old = cpu_job(1, 8.0, 2, submitted=NOW - AGED_SECONDS)
+    small = [held(cpu_job(7, 1.0), "node-1"), held(cpu_job(8, 4.0), "node-2")]
+    found = decide(
+        snapshot_of(
+            cpu_job(2, 4.0), old, cpu_job(3, 2.0), pooled=pools(8, 8, 8), cpu_holding=tuple(small)
+        )
+    )
+
+    assert started(found) == {2: ["node-2"]}
+    assert found.reasons[1].code is ReasonCode.WAITING_FOR_CPUS
+    assert found.reasons[3].code is ReasonCode.BEHIND_HIGHER_PRIORITY
+    assert found.reasons[3].blocked_by == (1,)
+
+
+@pytest.mark.parametrize(
+    ("hours", "is_reserved"), [(0.9, True), (1.5, False), (2.5, True), (5.0, False)]
+)
+def test_a_job_behind_one_that_never_ends_reserves_in_turns(hours: float, is_reserved: bool):
+    old = cpu_job(1, 8.0, submitted=NOW - AGED_SECONDS - hours * RESERVED_SECONDS)
+    endless = held(cpu_job(7, 0.1), "node-1")
+    younger = cpu_job(4, 8.0, submitted=old.submitted + 1.0)  # has no turn of its own
+    found = decide(
+        snapshot_of(cpu_job(2, 1.0), old, younger, pooled=pools(8), cpu_holding=(endless,))
+    )
+
+    assert bool(found.cpu_starts) is not is_reserved
+
+
+def test_jobs_that_fit_nowhere_do_not_hide_the_oldest_one_of_another_tenant():
+    hostile = tuple(
+        cpu_job(100 + n, 9.0 + n, vc=LANGUAGE, submitted=NOW - 2 * AGED_SECONDS)
+        for n in range(MOST_AGED + MOST_TRIALS + 2)
+    )
+    old = cpu_job(1, 8.0, submitted=NOW - AGED_SECONDS)
+    small = held(cpu_job(7, 1.0), "node-1")
+    found = decide(snapshot_of(*hostile, old, cpu_job(2), pooled=pools(8), cpu_holding=(small,)))
+
+    assert found.reasons[2].blocked_by == (1,)
+    codes = Counter(found.reasons[job.id].code for job in hostile)
+    assert codes[ReasonCode.NO_NODE_WITH_CPUS] == MOST_TRIALS
+    assert codes[ReasonCode.BEHIND_HIGHER_PRIORITY] == MOST_AGED + 2
+
+
+def test_a_job_in_a_container_does_not_use_a_node_without_isolation_that_has_no_owner():
+    """It would not take the node, and a plain job of a later tenant could read its data."""
+    role = replace(cpu_job(1).demand.companions[0], image="python:3.12")
+    nodes = tuple(replace(node, has_docker=True) for node in without_isolation(None))
+    contained = replace(cpu_job(1), demand=Demand(members=(), companions=(role,)))
+    alone = (VISION,)
+    found = decide(
+        snapshot_of(contained, cpu_job(2), nodes=nodes, vcs=alone, images_required=True)
+    )
+
+    assert list(started(found)) == [2]
+    assert found.cpu_starts[0].members[0].isolation == "none"
+    assert found.reasons[1].code is ReasonCode.NODE_NOT_ISOLATED
+
+
 def without_isolation(owner: int | None) -> Any:
     return tuple(replace(node, isolation="none", owner=owner) for node in cluster_snapshot().nodes)
 
@@ -300,3 +374,32 @@ def test_jobs_with_devices_decide_as_if_there_were_no_others(
             assert getattr(together, name) == getattr(alone, name)
     kept = {job: why for job, why in together.reasons.items() if job not in others}
     assert kept == alone.reasons
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 9), st.integers(1, 9)).map(lambda pair: Amount(*pair)),
+        min_size=1,
+        max_size=8,
+    ),
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=4),
+)
+def test_equal_instances_are_placed_as_one_after_the_other(
+    instances: list[Amount], free: list[tuple[int, int]]
+) -> None:
+    sizes = {f"n{at}": Amount(30, 30) for at in range(len(free))}
+    left = {f"n{at}": Amount(*pair) for at, pair in enumerate(free)}
+    instances = sorted(instances, key=lambda one: -one.part_of(Amount(30, 30)))
+    instances = [one for one in dict.fromkeys(instances) for _ in range(instances.count(one))]
+    found = fitted(instances, left, sizes, left.keys())
+    expected: list[str] | None = []
+    for one in instances:
+        rests = [(left[n].minus(one).parts_of(sizes[n]), n) for n in left if one.within(left[n])]
+        if not rests:
+            expected = None
+            break
+        _, name = min(rests)
+        left[name] = left[name].minus(one)
+        expected.append(name)
+
+    assert found == (None if expected is None else tuple(expected))
