@@ -317,5 +317,7 @@ def rank(guest: GuestRequest, host: Host) -> tuple[float, int, float, str]:
 
 def rank_with_memory(host: Host) -> tuple[float, int, float, str]:
     """Return the rank of a host for the best guest with enough memory there: no rank is better."""
-    best = max((one.guest for one in host.paces.values()), default=0.0)
-    return -max(host.pace, best), len(host.slots), -host.seconds_left, host.address
+    best = host.pace
+    if host.paces:
+        best = max(best, *(one.guest for one in host.paces.values()))
+    return -best, len(host.slots), -host.seconds_left, host.address

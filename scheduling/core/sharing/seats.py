@@ -13,9 +13,11 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from scheduling.core.sharing.hosts import (
+    MOST_GUESTS,
     GuestRequest,
     Host,
     Refusal,
@@ -25,8 +27,10 @@ from scheduling.core.sharing.hosts import (
     refusal_now,
 )
 
-_CLOSED: Final = 64
+_CLOSED: Final = 16
 """Number of newly closed hosts after which new requests of a group get a list without them."""
+_FIRST: Final = 256
+"""Number of first seats of a list that are checked then: guests close the best seats first."""
 
 Rank = tuple[float, int, float, str]
 
@@ -70,7 +74,7 @@ class Group:
         refused: kinds of hosts that admit none of them, with the rule.
         seats: the other hosts that admit guests, best first.
         created: number of hosts that were closed before.
-        compacted: number of hosts that were closed when ``seats`` was last without such hosts.
+        compacted: number of closed hosts when they were last removed from the first ``seats``.
     """
 
     request: GuestRequest
@@ -96,8 +100,7 @@ class Seats:
         owners: Mapping[str, int | None],
         unusable: Collection[str] = (),
     ) -> None:
-        self._examples: dict[_Kind, Host] = {}
-        self._sizes: Counter[_Kind] = Counter()
+        self._alike: dict[_Kind, list[Host]] = {}
         self._refused: dict[_Kind, Counter[Refusal]] = defaultdict(Counter)
         self._seats: list[_Seat] = []
         self._changed: dict[str, Host] = {}
@@ -109,20 +112,23 @@ class Seats:
                 host.type, host.mode, host.isolation, host.consent, host.tenant, host.excluded,
                 (owners[node],) if node in owners else (),
             )  # fmt: skip
-            self._examples.setdefault(kind, host)
-            self._sizes[kind] += 1
+            alike = self._alike.get(kind)
+            if alike is None:
+                self._alike[kind] = [host]
+            else:
+                alike.append(host)
             closed = Refusal.NODE if host.address in unusable else refusal_now(host, 1)
             if closed is None:
                 self._seats.append(_Seat(rank_with_memory(host), host, kind))
             else:
                 self._refused[kind][closed] += 1
-        self._seats.sort(key=lambda seat: seat.best)
+        self._seats.sort(key=itemgetter(0))
 
     def group(self, request: GuestRequest, nodes: Collection[str] | None) -> Group:
         """Return the group of a request; ``nodes`` are usable, None for all."""
         refused = {}
-        for kind, example in self._examples.items():
-            found = refusal_by_rules(request, example)
+        for kind, alike in self._alike.items():
+            found = refusal_by_rules(request, alike[0])
             if found is not None:
                 refused[kind] = found
         return Group(
@@ -151,15 +157,19 @@ class Seats:
         search = self._searches.get(key)
         if search is None:
             search = self._searches[key] = _Search(self._open(group))
-        heap, seats = search.heap, search.seats
+        heap, seats, closed, floor = search.heap, search.seats, self._closed, request.floor
         self._rank_again(heap, request)
         for place in range(search.next, len(seats)):
             best, host, _ = seats[place]
             if heap and heap[0][0] < best:
                 search.next = place
                 return heap[0][1]
+            if host.memory_free < floor or host.address in closed:
+                continue  # guests of this round never free memory
             now = self._changed.get(host.address, host)
-            if now.memory_free >= request.floor and now.address not in self._closed:
+            if now is host and host.memory_free >= request.wants and not host.paces:
+                heapq.heappush(heap, (best, host))
+            elif now.memory_free >= floor:
                 heapq.heappush(heap, (rank(request, now), now))
         search.next = len(seats)
         return heap[0][1] if heap else None
@@ -167,7 +177,8 @@ class Seats:
     def _open(self, group: Group) -> list[_Seat]:
         """Return the seats of a group, mostly without those that were closed meanwhile."""
         if len(self._closed) >= group.compacted + _CLOSED:
-            group.seats = [s for s in group.seats if s.host.address not in self._closed]
+            first, others = group.seats[:_FIRST], group.seats[_FIRST:]
+            group.seats = [s for s in first if s.host.address not in self._closed] + others
             group.compacted = len(self._closed)
         return group.seats
 
@@ -176,15 +187,18 @@ class Seats:
         while heap:
             _, host = heap[0]
             now = self._changed.get(host.address, host)
-            if now is host:
-                return
-            if now.memory_free >= request.floor and now.address not in self._closed:
-                heapq.heapreplace(heap, (rank(request, now), now))
-            else:
+            if host.address in self._closed or now.memory_free < request.floor:
                 heapq.heappop(heap)
+            elif now is host:
+                return
+            else:
+                heapq.heapreplace(heap, (rank(request, now), now))
 
     def take(self, host: Host, memory: int) -> None:
         """Place a guest with some bytes of memory on a host as it is now."""
+        if len(host.slots) + 1 >= min(host.most_guests, MOST_GUESTS):
+            self._closed[host.address] = (len(self._closed), Refusal.FULL)
+            return
         now = self._changed[host.address] = replace(
             host,
             slots=tuple(sorted((*host.slots, host.free_slot))),
@@ -200,12 +214,12 @@ class Seats:
         Hosts that admit guests have too little memory, since the search has found none.
         """
         counts: Counter[Refusal] = Counter()
-        for kind, size in self._sizes.items():
+        for kind, alike in self._alike.items():
             found = group.refused.get(kind)
             if found is None:
                 counts.update(self._refused[kind])
             else:
-                counts[found] += size
+                counts[found] += len(alike)
         for seat in self._seats:
             if seat.kind not in group.refused:
                 counts[self._refusal(seat, group)] += 1

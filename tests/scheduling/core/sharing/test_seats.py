@@ -117,12 +117,42 @@ def test_hosts_without_enough_memory_are_counted_by_their_first_rule(hosts, owne
     assert counts == Counter(found or Refusal.MEMORY for found in first)
 
 
+HOST = Host(
+    address="n0/0", node="n0", type="a", mode=SharingMode.COOPERATIVE, isolation="user",
+    tenant=1, consent=Consent.ANY, slots=(), most_guests=1, memory_free=8,
+    steady_seconds=60.0, steps=50, account_empty=False, pace=0.4, seconds_left=1.0,
+)  # fmt: skip
+
+
+def test_a_pace_measured_with_others_does_not_make_a_host_the_best() -> None:
+    other = replace(HOST, address="n0/1", pace=0.1, paces={"y": Paces(0.9, 0.8)})
+    seats = Seats([other, HOST], {})
+    asked = {name: GuestRequest(tenant=1, application=name, types=(), floor=4, wants=4)
+             for name in ("x", "y")}  # fmt: skip
+    groups = {name: seats.group(request, None) for name, request in asked.items()}
+
+    assert seats.best("x", asked["x"], groups["x"]) is HOST
+    assert seats.best("y", asked["y"], groups["y"]) is other
+
+
+def test_hundreds_of_guests_fill_the_hosts_in_the_order_of_their_rank() -> None:
+    hosts = [replace(HOST, address=f"n0/{n:03}", pace=n / 1000) for n in range(600)]
+    seats, found = Seats(hosts, {}), []
+    group = seats.group(GuestRequest(tenant=1, application="", types=(), floor=1, wants=1), None)
+    for wants in range(1, 601):
+        request = GuestRequest(tenant=1, application="", types=(), floor=1, wants=1 + wants % 8)
+        host = seats.best(wants, request, group)
+        assert host is not None
+        seats.take(host, 1)
+        found.append(host.address)
+
+    assert found == [host.address for host in reversed(hosts)]
+    assert seats.best(0, request, group) is None
+    assert seats.refusals(group) == {Refusal.FULL: 600}
+
+
 def test_a_host_that_fills_up_is_counted_as_full() -> None:
-    host = Host(
-        address="n0/0", node="n0", type="a", mode=SharingMode.COOPERATIVE, isolation="user",
-        tenant=1, consent=Consent.ANY, slots=(), most_guests=1, memory_free=8,
-        steady_seconds=60.0, steps=50, account_empty=False, pace=0.4, seconds_left=1.0,
-    )  # fmt: skip
+    host = HOST
     request = GuestRequest(tenant=1, application="", types=(), floor=4, wants=4)
     seats = Seats([host], {})
     before = seats.group(request, frozenset())
