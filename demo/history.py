@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -47,8 +48,10 @@ from workers.services.training_events import TrainingEvent
 SAMPLE_SECONDS: Final = 900.0
 START_SECONDS: Final = 4.0
 LEAVE_SECONDS: Final = 20.0
-REPORTS: Final = 12
-"""Intervals of reports of an attempt."""
+POINTS: Final = 12
+"""Points of each metric of an attempt."""
+POINTS_PER_REPORT: Final = 3
+"""Points that arrive together. A report costs about 20 statements, whatever it contains."""
 CORDON: Final = (6.5 * 3600, 8.0 * 3600, "demo-3", "A fan is loud.")
 BEFORE_NOW: Final = timedelta(minutes=2)
 
@@ -113,6 +116,7 @@ class PastDay:
     live: set[int] = field(default_factory=set)
     _due: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
     _planned: int = 0
+    _is_changed: bool = False
     _clock: float = 0.0
     _chance: random.Random = field(default_factory=lambda: random.Random(11))  # noqa: S311
 
@@ -134,10 +138,13 @@ class PastDay:
         while self._due and self._due[0][0] < end:
             self._clock = self._due[0][0]
             while self._due and self._due[0][0] == self._clock:
-                heapq.heappop(self._due)[2]()
-            # Without a waiting job, a round would change nothing.
-            if any(not self.jobs[job_id].attempt for job_id in self.live):
+                what = heapq.heappop(self._due)[2]
+                self._is_changed |= what != self._sample
+                what()
+            # Without a change or a waiting job, a round would change nothing.
+            if self._is_changed and any(not self.jobs[job_id].attempt for job_id in self.live):
                 self._round()
+            self._is_changed = False
         self._contact(end)
         self._withdraw(viewers)
 
@@ -247,24 +254,22 @@ class PastDay:
         tally, first = ReportTally(), int(run.done / training.step_seconds)
         last = int(until / training.step_seconds)
         total = int(run.past.seconds / training.step_seconds)
-        stops = sorted(
-            {first + (last - first) * part // REPORTS for part in range(1, REPORTS + 1)}
-        )
-        for before, step in zip([first, *stops], stops, strict=False):
-            if step <= before:
-                continue
-            at = run.since + (step - first) * training.step_seconds
-            line = {
-                "step": step - 1,
-                "steps": step - before,
-                "samples": training.samples,
-                "step_seconds": training.step_seconds,
-                "time": at,
-                "loss": training.loss(step, total, self._chance.uniform(-1.0, 1.0)),
-            }
-            tally.take(orjson.dumps(line) + b"\n")
-            progress = tally.sum_up()
-            if progress is not None:
+        stops = sorted({first + (last - first) * part // POINTS for part in range(1, POINTS + 1)})
+        for number, (before, step) in enumerate(pairwise([first, *stops]), start=1):
+            if step > before:
+                at = run.since + (step - first) * training.step_seconds
+                line = {
+                    "step": step - 1,
+                    "steps": step - before,
+                    "samples": training.samples,
+                    "step_seconds": training.step_seconds,
+                    "time": at,
+                    "loss": training.loss(step, total, self._chance.uniform(-1.0, 1.0)),
+                }
+                tally.take(orjson.dumps(line) + b"\n")
+            is_full = number % POINTS_PER_REPORT == 0 or step == last
+            if is_full and (progress := tally.sum_up()) is not None:
+                at = run.since + (step - first) * training.step_seconds
                 moment = datetime.fromtimestamp(at, UTC)
                 goodput.add_progress(rank=run.members[0], progress=progress, at=moment)
 
