@@ -189,7 +189,7 @@ class ReasonCode(StrEnum):
         "node-not-isolated",
         "ReqNodeNotAvail",
         "",
-        "when a node has no other tenant",
+        "later, on a node that no other tenant owns; or ask an admin",
         "It must not share a node with another tenant, or no node has its minimum isolation "
         "level.",
     )
