@@ -108,7 +108,7 @@ def csv_file(head: Sequence[str], rows: Iterable[Sequence[str]], name: str) -> H
     text = StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow(head)
-    writer.writerows(rows)
+    writer.writerows([_inert(cell) for cell in row] for row in rows)
     return HttpResponse(
         text.getvalue(),
         content_type=f"{MEDIA_TYPE}; charset=utf-8",
@@ -117,6 +117,17 @@ def csv_file(head: Sequence[str], rows: Iterable[Sequence[str]], name: str) -> H
             "Cache-Control": "private, no-store",
         },
     )
+
+
+def _inert(cell: str) -> str:
+    """Return a cell that a spreadsheet does not read as a formula; numbers are unchanged."""
+    if not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 def _cells(found: Usage, line: UsageLine, unit: str, hours: Hours) -> list[str]:

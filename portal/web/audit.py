@@ -3,23 +3,30 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final
+from urllib.parse import urlencode
 
+import orjson
+from django.http import HttpResponse
 from django.http.response import HttpResponseBase
+from django.urls import reverse
 from django.utils.timezone import get_current_timezone
 from django.utils.translation import gettext as _
+from django.views.decorators.http import require_safe
 
 from portal.addresses import address
+from portal.api.history import csv_file
 from portal.i18n import translated, word
 from portal.web.components import words
 from portal.web.components.states import NODE_STATES
 from portal.web.viewing import PageRequest, page
 from scheduling.core.lifecycle import JobState
+from tenants.audit import record_once
 from tenants.errors import InvalidError
 from tenants.models import AuditEntry
 from tenants.roles import Permission, Role
-from tenants.selectors import audit_page, tenants_for, users_for
+from tenants.selectors import MOST_ROWS, AuditPage, audit_page, tenants_for, users_for
 
 MOST_TEXT: Final = 400
 QUOTA: Final = {"chain", "level", "count"}
@@ -37,6 +44,12 @@ OBJECTS: Final = {
 
 
 MOST_OFFERED: Final = 500
+MOST_EXPORTED: Final = 10_000
+EXPORTED: Final = (
+    "at", "actor", "token", "action", "object_type", "object_id", "object_name", "tenant",
+    "before", "after", "message", "request_id",
+)  # fmt: skip
+"""Columns of the CSV file."""
 ACTIONS: Final = (
     "announcement.", "archive.", "audit.", "cluster.", "delivery.", "device.", "history.",
     "device_alias.", "import_rule.", "job.", "job_limit.", "log_rule.", "member.", "node.",
@@ -75,21 +88,8 @@ class ShownEntry:
 def audit(asked: PageRequest) -> HttpResponseBase:
     if not asked.viewer.can_somewhere(Permission.READ_AUDIT):
         asked.viewer.require(Permission.READ_AUDIT, what="the audit")
-    query = asked.http.GET
-    filters = {name: query.get(name, "").strip()[:150] for name in FILTERS}
-    tenants = tuple(tenants_for(asked.viewer))
-    by_name = {tenant.name: tenant.pk for tenant in tenants}
-    found = audit_page(
-        asked.viewer,
-        cursor=query.get("cursor") or None,
-        tenant_id=by_name.get(filters["tenant"], -1) if filters["tenant"] else None,
-        actor=filters["actor"],
-        action=filters["action"],
-        object_type=filters["object_type"],
-        object_id=filters["object_id"],
-        since=_midnight(filters["since"]),
-        until=_midnight(filters["until"], after=True),
-    )
+    filters = _filters(asked)
+    found = _entries(asked, filters, cursor=asked.http.GET.get("cursor") or None)
     return asked.render(
         "audit/audit.html",
         {
@@ -97,10 +97,75 @@ def audit(asked: PageRequest) -> HttpResponseBase:
             "next_cursor": found.next_cursor,
             "filters": filters,
             "is_filtered": any(filters.values()),
-            "tenants": tenants,
+            "tenants": tuple(tenants_for(asked.viewer)),
+            "csv": f"{reverse('audit-csv')}?{urlencode({k: v for k, v in filters.items() if v})}",
             "people": users_for(asked.viewer).values_list("username", flat=True)[:MOST_OFFERED],
             "actions": ACTIONS,
         },
+    )
+
+
+@require_safe
+@page
+def audit_csv(asked: PageRequest) -> HttpResponse:
+    """Return the entries of the filters as a CSV file and record the export in the audit."""
+    if not asked.viewer.can_somewhere(Permission.READ_AUDIT):
+        asked.viewer.require(Permission.READ_AUDIT, what="the audit")
+    filters = _filters(asked)
+    cursor, rows = None, []
+    while len(rows) < MOST_EXPORTED:
+        found = _entries(asked, filters, cursor=cursor, limit=MOST_ROWS)
+        rows += [_cells(entry) for entry in found.rows]
+        cursor = found.next_cursor
+        if cursor is None:
+            break
+    record_once(
+        actor=asked.viewer,
+        action="audit.export",
+        object_type="audit",
+        object_id=filters["tenant"],
+        object_name=filters["tenant"] or "audit",
+        after={name: value for name, value in filters.items() if value},
+    )
+    return csv_file(EXPORTED, rows[:MOST_EXPORTED], "audit.csv")
+
+
+def _cells(entry: AuditEntry) -> tuple[str, ...]:
+    return (
+        entry.at.astimezone(UTC).isoformat(timespec="milliseconds"),
+        entry.actor_name,
+        entry.token_prefix,
+        entry.action,
+        entry.object_type,
+        entry.object_id,
+        entry.object_name,
+        entry.tenant.name if entry.tenant else "",
+        orjson.dumps(entry.before).decode(),
+        orjson.dumps(entry.after).decode(),
+        entry.message,
+        entry.request_id,
+    )
+
+
+def _filters(asked: PageRequest) -> dict[str, str]:
+    return {name: asked.http.GET.get(name, "").strip()[:150] for name in FILTERS}
+
+
+def _entries(
+    asked: PageRequest, filters: Mapping[str, str], *, cursor: str | None, limit: int = 50
+) -> AuditPage:
+    by_name = {tenant.name: tenant.pk for tenant in tenants_for(asked.viewer)}
+    return audit_page(
+        asked.viewer,
+        cursor=cursor,
+        limit=limit,
+        tenant_id=by_name.get(filters["tenant"], -1) if filters["tenant"] else None,
+        actor=filters["actor"],
+        action=filters["action"],
+        object_type=filters["object_type"],
+        object_id=filters["object_id"],
+        since=_midnight(filters["since"]),
+        until=_midnight(filters["until"], after=True),
     )
 
 

@@ -42,6 +42,20 @@ class Frame:
     may_announce: bool = False
     failing: tuple[str, ...] = ()
 
+    @property
+    def announcements_open(self) -> tuple[AnnouncementRow, ...]:
+        """Return the critical announcements, or the most severe one, newest first."""
+        severe = tuple(row for row in self.announcements if row.severity == "critical")
+        if severe:
+            return severe
+        return tuple(sorted(self.announcements, key=lambda row: row.severity != "warning")[:1])
+
+    @property
+    def announcements_folded(self) -> tuple[AnnouncementRow, ...]:
+        """Return the other announcements, newest first."""
+        shown = {row.id for row in self.announcements_open}
+        return tuple(row for row in self.announcements if row.id not in shown)
+
 
 def set_frame(request: HttpRequest, frame: Frame) -> None:
     """Set the facts of the frame for the response to ``request``."""

@@ -26,6 +26,7 @@ from portal.web.job_training import (
 )
 from portal.web.viewing import PageRequest
 from portal.web.waiting_picture import asked_finish, devices_of, offers_of
+from scheduling.compat.slurm.shell import own_lines
 from scheduling.core.charging import charged_seconds
 from scheduling.core.lifecycle import HOLDING, TERMINAL, PreemptionRule
 from scheduling.enums import FailureClassChoice
@@ -215,8 +216,9 @@ def summary_of(detail: JobDetail) -> Mapping[str, Any]:
     more = len(variables) - MOST_VARIABLES
     return {
         "roles": [
-            {"name": name, "command": _command(role.get("command"))}
+            {"name": name, "command": command, "shown": own_lines(command)}
             for name, role in roles.items()
+            for command in (_command(role.get("command")),)
         ],
         "environment": _("%(shown)s, %(more)s more") % {"shown": shown, "more": more}
         if more > 0

@@ -245,6 +245,7 @@ CLUSTER: Final[list[URLPattern]] = [
     path("people/<int:user_id>/password-link/", people.password_link, name="person-password-link"),
     path("people/<int:user_id>/<slug:verb>/", people.change, name="person-change"),
     path("audit/", audit.audit, name="audit"),
+    path("audit/export.csv", audit.audit_csv, name="audit-csv"),
     path("docs/", guides.documentation, name="documentation"),
     path("glossary/", glossary.glossary, name="glossary"),
     path("start/close/", first_steps.close, name="start-close"),

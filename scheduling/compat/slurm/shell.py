@@ -237,6 +237,19 @@ def command_of(interpreter: str, lines: Sequence[str], before: str) -> str:
     return f"{BASH_PRELUDE}{_SETTINGS}{options}{functions}{before}{body}\n"
 
 
+def own_lines(command: str) -> str:
+    """Return the lines of the user of a translated batch script; other commands are unchanged.
+
+    A page shows them instead of the functions that replace Slurm's programs.
+    """
+    if not command.startswith(BASH_PRELUDE + _SETTINGS):
+        return command
+    rest = command.removeprefix(BASH_PRELUDE + _SETTINGS)
+    for function in (SRUN, SCONTROL):
+        rest = rest.replace(function, "", 1)
+    return rest.strip("\n")
+
+
 def _shell_options(interpreter: str) -> str:
     """Return the options of the ``#!`` line, such as ``-e``, without login shell options."""
     flags = [

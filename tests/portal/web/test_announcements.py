@@ -86,6 +86,26 @@ def test_who_closes_it_sees_it_no_more_until_it_is_changed(root, alice):
     assert "Maintenance at one" in read(alice, "/tokens/")
 
 
+def test_one_announcement_is_open_and_the_others_are_folded(root, alice):
+    announce(root, text="An info of today", severity="info")
+    announce(root, text="A warning of today")
+    announce(root, text="Another info", severity="info")
+
+    told, more = read(alice, "/tokens/").split('<details class="told-more">', 1)
+
+    assert "A warning of today" in told
+    assert "An info of today" not in told
+    assert "2 more announcements" in words_of(more)
+    assert "An info of today" in more
+    assert "Another info" in more
+    announce(root, text="A critical one", severity="critical")
+    announce(root, text="A second critical one", severity="critical")
+    told = read(alice, "/tokens/").split('<details class="told-more">')[0]
+    assert "A critical one" in told
+    assert "A second critical one" in told
+    assert "A warning of today" not in told
+
+
 def test_closing_leads_to_no_other_site(root, alice):
     told = announce(root)
 

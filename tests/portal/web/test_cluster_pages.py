@@ -1,5 +1,7 @@
 """What all pages about the cluster have in common: who may open them, and how they are made."""
 
+import csv
+import io
 import re
 
 import pytest
@@ -10,6 +12,7 @@ from django.utils import timezone
 
 from scheduling.clusters.models import PriorityClass, VirtualCluster
 from tenants.audit import record
+from tenants.models import AuditEntry
 from tenants.roles import Role
 from tests.factories.cluster import job_document, make_job
 from tests.factories.tenants import make_member, make_tenant, make_user
@@ -191,3 +194,29 @@ def test_the_audit_is_limited_to_days_of_the_reader(client: Client, stage: Stage
     assert "demo-of-today" not in read(client, "/audit/?until=2020-01-01")
     for wrong in ("31.12.2025", "2025-02-30", "<b>", "9999-12-31"):
         assert client.get(f"/audit/?until={wrong}").status_code == 400, wrong
+
+
+def test_the_audit_as_csv_has_the_filtered_rows_of_visible_tenants_without_formulas(
+    client: Client, stage: Stage
+) -> None:
+    for number in range(230):
+        record(action="node.drain", object_type="node", object_id=number, object_name=f"n{number}")
+    record(
+        action="member.add", object_type="member", object_id=1, object_name="=1+1",
+        tenant=stage.vision.pk, message="@sum", after={"role": "lead"},
+    )  # fmt: skip
+    path = "/audit/export.csv"
+    assert f'href="{path}?action=node.drain"' in read(
+        sign_in(client, "root"), "/audit/?action=node.drain"
+    )
+
+    rows = list(csv.DictReader(io.StringIO(read(client, f"{path}?action=node.drain"))))
+    own = list(csv.DictReader(io.StringIO(read(sign_in(Client(), "lena"), path))))
+
+    assert [row["object_name"] for row in rows] == [f"n{number}" for number in range(229, -1, -1)]
+    assert {row["tenant"] for row in own} == {"vision"}
+    added = next(row for row in own if row["action"] == "member.add" and row["message"])
+    assert (added["object_name"], added["message"]) == ("'=1+1", "'@sum")
+    assert added["after"] == '{"role":"lead"}'
+    assert sign_in(Client(), "alice").get(path).status_code == 403
+    assert AuditEntry.objects.unscoped().filter(action="audit.export").count() == 2

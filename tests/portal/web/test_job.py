@@ -16,6 +16,7 @@ from portal.web.components.words import NO_BREAK
 from portal.web.job import STOP_POLLING
 from portal.web.job_training import layout_words
 from scheduling.clusters.models import Node
+from scheduling.compat.slurm.shell import command_of
 from scheduling.core.forecast import HORIZON
 from scheduling.core.lifecycle import PreemptionRule
 from scheduling.estimates.models import StartEstimate
@@ -89,6 +90,19 @@ def test_every_page_of_a_job_shows_its_head_and_hostile_words_do_nothing(
     assert text.count("<h1") == 1
     assert f'data-topic="job:{job.pk}"' in text
     assert "Running" in text
+
+
+def test_the_summary_shows_the_lines_of_a_slurm_script_without_the_functions_around_them(
+    alice: Client, nodes: list[Node]
+) -> None:
+    command = command_of("/bin/bash", ["srun python3 train.py"], "")
+    job = make_job(worker={"command": command})
+
+    text = read(alice, f"/jobs/{job.pk}/")
+
+    assert "<code>srun python3 train.py</code>" in text
+    assert "Translated from a Slurm script." in text
+    assert "srun() (" in read(alice, f"/jobs/{job.pk}/spec/")
 
 
 @pytest.mark.parametrize("tab", [*TABS, "goodput.json", "logs/worker-0.log"])

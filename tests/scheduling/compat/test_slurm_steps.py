@@ -6,7 +6,7 @@ import pytest
 
 from scheduling.compat.slurm.job import import_sbatch
 from scheduling.compat.slurm.script import unset_variables
-from scheduling.compat.slurm.shell import steps_of
+from scheduling.compat.slurm.shell import command_of, own_lines, steps_of
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,13 @@ def test_a_variable_with_a_sign_behind_it_has_no_default() -> None:
         "SLURM_MEM_PER_NODE",
         "SLURM_EXPORT_ENV",
     ]
+
+
+def test_the_own_lines_of_a_script_are_without_the_functions_that_replace_slurm() -> None:
+    lines = ["export A=1", "srun -N1 python3 prepare.py", "scontrol show hostnames", "srun x"]
+    command = command_of("/bin/bash -e", lines, "cd /data\n")
+
+    assert "srun() (" in command
+    assert own_lines(command) == "\n".join(["set -e", "cd /data", *lines])
+    assert own_lines("srun() (\n echo mine\n)\nsrun") == "srun() (\n echo mine\n)\nsrun"
+    assert own_lines("python3 train.py\n") == "python3 train.py\n"
