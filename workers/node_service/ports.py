@@ -63,8 +63,8 @@ class Service(Protocol):
     def wake(self) -> None:
         """Request a turn, since there may be new directives."""
 
-    async def flush(self) -> None:
-        """Wait until all reports so far have been written, except slow ones."""
+    async def flush(self, node_id: int) -> None:
+        """Wait until all reports of a node so far have been written, except slow ones."""
 
     def read(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """Read from the database in a thread."""

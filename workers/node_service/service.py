@@ -148,9 +148,9 @@ class NodeService:
     def wake(self) -> None:
         self._desk.wake()
 
-    async def flush(self) -> None:
-        """Wait until all reports so far have been written, except slow ones."""
-        await self._desk.flush()
+    async def flush(self, node_id: int) -> None:
+        """Wait until all reports of a node so far have been written, except slow ones."""
+        await self._desk.flush(node_id)
 
     def read(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         return self._desk.read(function, *args, **kwargs)

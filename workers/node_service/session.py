@@ -220,7 +220,7 @@ class NodeSession:
         Events of the node about unknown runs wait until afterwards, since they may be newer than
         the comparison.
         """
-        await self._service.flush()
+        await self._service.flush(self._node.node_id)
         self._early = {}
         try:
             for finding in await self._compare():

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -39,6 +40,58 @@ Node leases are renewed only at the start of a turn, and others see that at its 
 RETRY_SECONDS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 
+class ReportQueue:
+    """Reports that wait for a turn, by node.
+
+    A turn takes reports of all nodes in rotation, so a node with thousands of reports does not
+    delay those of others. The reports of one node keep their order.
+    """
+
+    def __init__(self) -> None:
+        """Create an empty queue."""
+        self._waiting: dict[int, deque[NodeReport]] = {}
+        self._rotation: deque[int] = deque()
+        self._posted: Counter[int] = Counter()
+        self._settled: Counter[int] = Counter()
+
+    def __bool__(self) -> bool:
+        return bool(self._rotation)
+
+    def add(self, report: NodeReport) -> None:
+        """Add a report behind the others of its node."""
+        node_id = report.node_id
+        if node_id not in self._waiting:
+            self._waiting[node_id] = deque()
+            self._rotation.append(node_id)
+        self._waiting[node_id].append(report)
+        self._posted[node_id] += 1
+
+    def take(self, most: int) -> list[NodeReport]:
+        """Remove and return at most ``most`` reports, one of each node in rotation."""
+        taken: list[NodeReport] = []
+        while self._rotation and len(taken) < most:
+            node_id = self._rotation.popleft()
+            reports = self._waiting[node_id]
+            taken.append(reports.popleft())
+            if reports:
+                self._rotation.append(node_id)
+            else:
+                del self._waiting[node_id]
+        return taken
+
+    def settle(self, taken: Sequence[NodeReport]) -> None:
+        """Record that the turn of these reports has ended."""
+        self._settled.update(report.node_id for report in taken)
+
+    def posted(self, node_id: int) -> int:
+        """Return the number of reports of a node so far."""
+        return self._posted[node_id]
+
+    def is_settled(self, node_id: int, number: int) -> bool:
+        """Return whether the turns of a node's first ``number`` reports have ended."""
+        return self._settled[node_id] >= number
+
+
 class ReportWriter:
     """Collects reports while a turn is written, so that under load more reports share a commit.
 
@@ -56,24 +109,18 @@ class ReportWriter:
         self._owner = owner
         self._settings = settings
         self._lost = lost
-        self._news: list[NodeReport] = []
-        self._slow_news: list[NodeReport] = []
+        self._quick, self._slow = ReportQueue(), ReportQueue()
         self._most_quick, self._most_slow = FIRST_QUICK, FIRST_SLOW
-        self._taken, self._written = 0, 0
         self._doubted: dict[int, asyncio.Future[bool]] = {}
         self._something = asyncio.Event()
-        self._all_written = asyncio.Condition()
+        self._turn_ended = asyncio.Condition()
         self._directives_wanted = False
         self._held_at = 0.0
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="desk-writer")
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="desk-reader")
 
     def post(self, news: NodeReport) -> None:
-        if news.is_slow:
-            self._slow_news.append(news)
-        else:
-            self._news.append(news)
-            self._taken += 1
+        (self._slow if news.is_slow else self._quick).add(news)
         self._something.set()
 
     async def confirm(self, news: NodeReport) -> bool:
@@ -96,11 +143,11 @@ class ReportWriter:
         self._directives_wanted = True
         self._something.set()
 
-    async def flush(self) -> None:
-        """Wait until all reports so far have been written, except slow ones."""
-        target = self._taken
-        async with self._all_written:
-            await self._all_written.wait_for(lambda: self._written >= target)
+    async def flush(self, node_id: int) -> None:
+        """Wait until all reports of a node so far have been written, except slow ones."""
+        number = self._quick.posted(node_id)
+        async with self._turn_ended:
+            await self._turn_ended.wait_for(lambda: self._quick.is_settled(node_id, number))
 
     async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function that writes, in the writer thread."""
@@ -136,13 +183,9 @@ class ReportWriter:
         self, epochs: Mapping[int, int], carriers: Mapping[int, NodeConnection]
     ) -> int | None:
         """Run one turn if necessary; return its number of items, or None."""
-        quick, self._news = self._news[: self._most_quick], self._news[self._most_quick :]
-        slow, self._slow_news = (
-            self._slow_news[: self._most_slow],
-            self._slow_news[self._most_slow :],
-        )
+        quick, slow = self._quick.take(self._most_quick), self._slow.take(self._most_slow)
         news = [*quick, *slow]
-        if self._news or self._slow_news:
+        if self._quick or self._slow:
             self._something.set()
         listening = [node for node in epochs if node in carriers and carriers[node].is_listening]
         busy = frozenset[int]().union(*(carriers[node].busy for node in listening))
@@ -164,15 +207,16 @@ class ReportWriter:
             self._held_at = time.monotonic()
             seconds = self._held_at - begun
             if quick:
-                self._most_quick = next_most(self._most_quick, seconds)
+                # Slow reports of one node must not reduce the number of quick ones of others.
+                self._most_quick = next_most(self._most_quick, seconds - turn.slow_seconds)
             if slow:
                 self._most_slow = next_most(self._most_slow, seconds)
             self._settle_doubts(news, turn)
             self._hand_out(turn, epochs, carriers)
             carried = len(news) + len(turn.directives)
-        async with self._all_written:
-            self._written += len(quick)
-            self._all_written.notify_all()
+        async with self._turn_ended:
+            self._quick.settle(quick)
+            self._turn_ended.notify_all()
         return carried
 
     async def _is_due(self, listening: Collection[int], busy: Collection[int]) -> bool:
@@ -239,7 +283,7 @@ def next_most(most: int, seconds: float) -> int:
 
     Args:
         most: the maximum of the last turn.
-        seconds: its length.
+        seconds: its length, for quick reports without the time of slow ones.
     """
     if seconds > LONG_TURN_SECONDS:
         return max(most // 2, 1)

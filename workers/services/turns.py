@@ -1,6 +1,7 @@
 """One turn of a node service: writes reports of nodes and claims the next directives."""
 
 import logging
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -25,11 +26,13 @@ class Turn:
         carried: nodes that this service still manages.
         directives: directives for these nodes.
         failed: unwritten reports; rows and nodes will be reconciled again.
+        slow_seconds: time of the slow reports.
     """
 
     carried: frozenset[int]
     directives: tuple[Directive, ...] = ()
     failed: tuple[NodeReport, ...] = ()
+    slow_seconds: float = 0.0
 
 
 def take_turn(
@@ -59,14 +62,20 @@ def take_turn(
     with transaction.atomic(), tallies_written_last():
         lease = timedelta(seconds=settings.node_lease)
         carried = node_leases.hold(owner=owner, epochs=epochs, now=now, lease=lease)
-        failed = _write([item for item in news if item.node_id in carried], now)
+        news = [item for item in news if item.node_id in carried]
+        begun = time.monotonic()
+        failed = _write([item for item in news if item.is_slow], now)
+        slow_seconds = time.monotonic() - begun
+        failed += _write([item for item in news if not item.is_slow], now)
         ready = carried & frozenset(listening)
         directives = (
             claim_directives(node_ids=ready, busy=busy, settings=settings, now=now)
             if ready
             else []
         )
-    return Turn(carried=carried, directives=tuple(directives), failed=failed)
+    return Turn(
+        carried=carried, directives=tuple(directives), failed=failed, slow_seconds=slow_seconds
+    )
 
 
 def _write(news: Sequence[NodeReport], now: datetime) -> tuple[NodeReport, ...]:

@@ -49,7 +49,7 @@ class Service:
         await self.written.wait()
         return True
 
-    async def flush(self) -> None:
+    async def flush(self, node_id: int) -> None:
         """Nothing waits but the inventory."""
 
     async def read(self, function: Callable[..., Any], **_: Any) -> Any:

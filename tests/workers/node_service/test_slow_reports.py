@@ -2,24 +2,31 @@
 
 import asyncio
 import threading
+import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import ClassVar
 
+import pytest
+
 from tenants.clock import database_now
 from tests.factories.cluster import make_cluster
 from tests.support.databases import migrated_template, real_database
 from workers.conf import WorkerSettings
+from workers.node_service import writer as writing
 from workers.node_service.writer import (
+    FIRST_QUICK,
     FIRST_SLOW,
     LONG_TURN_SECONDS,
     MOST_NEWS,
+    ReportQueue,
     ReportWriter,
     next_most,
 )
 from workers.services import node_leases
 from workers.services.node_reports import NodeReport
+from workers.services.turns import take_turn
 
 __all__ = ["migrated_template", "real_database"]
 OWNER = "service-1"
@@ -51,13 +58,86 @@ class Slow(NodeReport):
         self.written.append(self.number)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lengthy(NodeReport):
+    """A slow report that takes a fraction of a second."""
+
+    is_slow = True
+    seconds: ClassVar[float] = 0.3
+
+    def write(self, now: datetime) -> None:
+        time.sleep(self.seconds)
+
+
+def test_a_turn_takes_reports_of_all_nodes_in_rotation() -> None:
+    queue = ReportQueue()
+    for number in range(1000):
+        queue.add(Quick(node_id=1, number=number))
+    queue.add(Quick(node_id=2, number=2000))
+    queue.add(Quick(node_id=3, number=3000))
+
+    first = queue.take(4)
+    asked = queue.posted(2)
+    queue.settle(first)
+
+    numbers = [item.number for item in first if isinstance(item, Quick)]
+    assert numbers == [0, 2000, 3000, 1]
+    assert queue.is_settled(2, asked)
+    assert not queue.is_settled(1, queue.posted(1))
+    rest = [item.number for item in queue.take(5000) if isinstance(item, Quick)]
+    assert rest == list(range(2, 1000))
+    assert not queue
+
+
+async def test_a_node_with_many_reports_does_not_delay_the_comparison_of_another_node(
+    real_database: None, tmp_path: Path
+) -> None:
+    Quick.written.clear()
+    settings = WorkerSettings(data_dir=tmp_path, installation="here", tick=0.05)
+    epochs = await asyncio.to_thread(_carried_nodes, 2)
+    busy, other = epochs
+    writer = ReportWriter(owner=OWNER, settings=settings, lost=lambda nodes: None)
+    for number in range(20 * MOST_NEWS):
+        writer.post(Quick(node_id=busy, number=number))
+    writer.post(Quick(node_id=other, number=-1))
+    running = asyncio.create_task(writer.run(lambda: epochs, {}))
+    try:
+        async with asyncio.timeout(60):
+            await writer.flush(other)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await writer.close()
+
+    assert Quick.written.index(-1) == 1
+    assert len(Quick.written) <= 2 * MOST_NEWS
+
+
+def test_a_turn_reports_the_time_of_its_slow_reports(db: None, tmp_path: Path) -> None:
+    epochs = _carried_nodes(1)
+    (node_id,) = epochs
+
+    turn = take_turn(
+        owner=OWNER,
+        epochs=epochs,
+        news=[Quick(node_id=node_id, number=7), Lengthy(node_id=node_id)],
+        listening=[],
+        busy=[],
+        settings=WorkerSettings(data_dir=tmp_path, installation="here"),
+        now=database_now(),
+    )
+
+    assert turn.slow_seconds >= Lengthy.seconds
+
+
 async def test_other_reports_and_comparisons_do_not_wait_for_slow_reports(
     real_database: None, tmp_path: Path
 ) -> None:
     Quick.written.clear()
     Slow.written.clear()
     settings = WorkerSettings(data_dir=tmp_path, installation="here", tick=0.05)
-    node_id, epochs = await asyncio.to_thread(_carried_node)
+    epochs = await asyncio.to_thread(_carried_nodes, 1)
+    (node_id,) = epochs
     writer = ReportWriter(owner=OWNER, settings=settings, lost=lambda nodes: None)
     running = asyncio.create_task(writer.run(lambda: epochs, {}))
     try:
@@ -67,7 +147,7 @@ async def test_other_reports_and_comparisons_do_not_wait_for_slow_reports(
             Slow.allowed.release()
         writer.post(Quick(node_id=node_id, number=1))
         async with asyncio.timeout(60):
-            await writer.flush()
+            await writer.flush(node_id)
         seen = len(Slow.written)
         for _ in range(COUNT):
             Slow.allowed.release()
@@ -83,14 +163,40 @@ async def test_other_reports_and_comparisons_do_not_wait_for_slow_reports(
     assert Slow.written == list(range(COUNT + 1))
 
 
-def _carried_node() -> tuple[int, dict[int, int]]:
-    make_cluster(nodes=1)
+async def test_slow_reports_of_a_node_do_not_reduce_the_number_of_other_reports(
+    real_database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "LONG_TURN_SECONDS", Lengthy.seconds)
+    settings = WorkerSettings(data_dir=tmp_path, installation="here", tick=0.05)
+    epochs = await asyncio.to_thread(_carried_nodes, 2)
+    slow, other = epochs
+    writer = ReportWriter(owner=OWNER, settings=settings, lost=lambda nodes: None)
+    for number in range(2 * FIRST_SLOW):
+        writer.post(Lengthy(node_id=slow))
+        writer.post(Quick(node_id=other, number=number))
+    running = asyncio.create_task(writer.run(lambda: epochs, {}))
+    try:
+        async with asyncio.timeout(60):
+            await writer.flush(other)
+            assert await writer.confirm(Lengthy(node_id=slow))
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await writer.close()
+
+    assert writer._most_quick >= FIRST_QUICK
+    assert writer._most_slow < FIRST_SLOW
+
+
+def _carried_nodes(count: int) -> dict[int, int]:
+    """Create nodes, and return the epochs of their leases."""
+    make_cluster(nodes=count)
     lease = timedelta(seconds=60)
     taken = node_leases.claim_nodes(
         owner=OWNER, carried=(), now=database_now(), lease=lease, fresh=lease
     )
-    ((node_id, claim),) = taken.items()
-    return node_id, {node_id: claim.epoch}
+    assert len(taken) == count
+    return {node_id: claim.epoch for node_id, claim in taken.items()}
 
 
 def test_after_a_long_turn_fewer_reports_are_written() -> None:
