@@ -292,8 +292,12 @@ class Device(models.Model):
 
     def set_health(self) -> None:
         """Derive the health from ``disabled_reason``, ``fault``, ``canary``; does not save."""
-        waits = sentence(f"canary-{self.canary}") if self.canary else ""
-        self.health_reason = self.disabled_reason or self.fault or waits
+        canary = {
+            CanaryState.DUE: sentence("device-awaits-canary"),
+            CanaryState.FAILED: sentence("device-failed-canary"),
+        }
+        state = canary[CanaryState(self.canary)] if self.canary else ""
+        self.health_reason = self.disabled_reason or self.fault or state
         self.healthy = not self.health_reason
 
 

@@ -226,8 +226,8 @@ CONDITIONS: Final[Mapping[str, Template]] = {
     "canary-settings": fixed(
         "Use enabled (true or false), image, command, and seconds from %(least)s to %(most)s."
     ),
-    "canary-due": fixed("waits for its canary job"),
-    "canary-failed": fixed("its canary job failed"),
+    "device-awaits-canary": fixed("waits for its canary job"),
+    "device-failed-canary": fixed("its canary job failed"),
     "not-condition": fixed("This is not a valid condition of a GPU."),
     "not-condition-action": fixed("This is not a valid action for a condition."),
 }

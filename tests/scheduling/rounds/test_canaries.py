@@ -121,7 +121,7 @@ def ended(run: CanaryRun, code: int, at: datetime = NOW) -> CanaryRun:
 def test_a_device_returns_when_its_canary_job_has_passed(node: Node) -> None:
     waiting = due(node)
     assert (waiting.healthy, waiting.canary) == (False, "due")
-    assert waiting.health_reason == sentence("canary-due")
+    assert waiting.health_reason == sentence("device-awaits-canary")
 
     run = started(node)
 
@@ -167,7 +167,7 @@ def test_a_device_that_fails_stays_out_until_an_admin_decides(node: Node) -> Non
 
     assert run.result == "failed"
     assert run.cause.startswith("memory at 0x10")
-    assert device(node).health_reason == sentence("canary-failed")
+    assert device(node).health_reason == sentence("device-failed-canary")
     assert start_due(config=CONFIG, now=NOW + timedelta(days=1)) == 0
     probe(node)
     assert device(node).canary == "failed"
