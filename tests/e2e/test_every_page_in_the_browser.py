@@ -14,7 +14,8 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 NO_PAGES = {
     # Answered with a part, a file or a redirect, or not for people who are signed in.
-    "audit-csv", "fleet-figure", "job-device-figure", "job-goodput", "job-log-download", "job-log-search",
+    "audit-csv", "fleet-figure", "job-device-figure", "job-goodput", "job-log-download",
+    "job-log-search",
     "job-unblock", "job-waiting", "language", "logout",
     "overview-day", "password-changed", "policies-shadow-fields", "policies-shadows",
     "policies-what-if-fields", "submit-check", "theme",
