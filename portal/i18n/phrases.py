@@ -135,5 +135,5 @@ PHRASES: Final = (
     _("the limit of the tenant"),
     _("the member's limit"),
     _("the other policy"),
-    _("the policy of that time"),
+    _("the policy at that time"),
 )

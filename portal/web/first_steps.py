@@ -44,7 +44,7 @@ def _steps(asked: PageRequest, has_nodes: bool) -> Iterator[FirstStep]:
     if viewer.can_somewhere(Permission.SUBMIT_JOBS):
         yield FirstStep(
             title=_("Submit a job"),
-            text=_("The form has an example, and shows before you submit where it would run."),
+            text=_("The form contains an example and shows its placement before you submit it."),
             url=address("submit"),
         )
     yield FirstStep(
@@ -53,8 +53,8 @@ def _steps(asked: PageRequest, has_nodes: bool) -> Iterator[FirstStep]:
         url=f"{address('jobs')}?state=queued",
     )
     yield FirstStep(
-        title=_("Look at the last day"),
-        text=_("The timeline shows who used which device, and each preemption."),
+        title=_("View the last 24 hours"),
+        text=_("The timeline shows the jobs on each device, and each preemption."),
         url=f"{address('timeline')}?span=24h",
     )
     yield FirstStep(
@@ -69,7 +69,7 @@ def _steps(asked: PageRequest, has_nodes: bool) -> Iterator[FirstStep]:
             url=address("virtual-clusters"),
         )
     yield FirstStep(
-        title=_("Read on"),
+        title=_("Documentation"),
         text=_("Recipes for jobs, all fields, and the terms of these pages."),
         url=address("documentation"),
     )

@@ -131,7 +131,7 @@ def _text(event: str, body: Mapping[str, Any]) -> str:
         _E.JOB_SUSPECT: _("runs on a node that does not respond."),
         _E.JOB_IDLE: _("leaves its devices idle."),
         _E.JOB_SLOWED: _("is slowed down by guests beyond its limit."),
-        _E.JOB_PROMOTED: _("has its own device since its holder ended."),
+        _E.JOB_PROMOTED: _("has the device alone because its holder ended."),
         _E.NODE_DOWN: _("is down."),
         _E.NODE_DISK: _("has an almost full disk."),
         _E.HOST_DISK: _("has an almost full data directory."),

@@ -225,7 +225,7 @@ def _note(
     total_steps: int | None,
 ) -> str:
     if end is not None:
-        return _("From the pace of this attempt; the latest end includes past pauses.")
+        return _("Estimated from the speed of this attempt; the latest end includes past pauses.")
     if not is_running:
         return ""
     if not total_steps:

@@ -92,12 +92,12 @@ def _stats(found: JobSharing) -> tuple[Stat, ...]:
     return (
         Stat(label=_("Loss, last minute"), value=value, unit=unit, context=context),
         Stat(
-            label=_("Delay by an equal") if worst.is_pair else _("Delay by guests"),
+            label=_("Delay by paired jobs") if worst.is_pair else _("Delay by guests"),
             value=words.duration(max(row.delay_seconds for row in measured)),
             context=_("since the start of the job"),
         ),
         Stat(
-            label=_("Step alone"),
+            label=_("Step time alone"),
             value="" if worst.baseline is None else words.decimal(1000 * worst.baseline, 0),
             unit="ms",
             context=_("mean of the newest closed steps"),

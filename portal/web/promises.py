@@ -1,4 +1,4 @@
-"""Page *Promise kept*: waits in a virtual cluster against a private cluster of its cells."""
+"""Page *Sharing promise*: waits in a virtual cluster against a private cluster of its cells."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -39,7 +39,7 @@ CAUSES: Final = {
     Cause.EVICTED: gettext_lazy("preempted for another virtual cluster"),
 }
 VERDICTS: Final = {
-    Verdict.KEPT: ("tick", "ok", gettext_lazy("Kept")),
+    Verdict.KEPT: ("tick", "ok", gettext_lazy("Met")),
     Verdict.EXCEEDED: ("clock", "warn", gettext_lazy("Exceeded")),
     Verdict.VIOLATED: ("warning", "bad", gettext_lazy("Violated")),
 }
@@ -93,7 +93,7 @@ def _stats(found: PromiseView) -> Iterator[Stat]:
     verdicts, jobs = found.verdicts, len(found.jobs)
     violated, exceeded = verdicts[Verdict.VIOLATED], verdicts[Verdict.EXCEEDED]
     yield Stat(
-        label=_("Promise kept"),
+        label=_("Promise met"),
         value=words.count(verdicts[Verdict.KEPT]),
         unit=_("of %(jobs)s") % {"jobs": words.plural(jobs, "job", "jobs")},
         context=npgettext(

@@ -21,7 +21,7 @@ LIMITS: Final = {
         "Shape: enough idle devices, but not in cells that the jobs can use"
     ),
     Limit.QUOTA: gettext_lazy("Quota: a limit of the owner or of the virtual cluster"),
-    Limit.ORDER: gettext_lazy("Order: other jobs come first by the policy"),
+    Limit.ORDER: gettext_lazy("Order: the policy serves other jobs first"),
     Limit.NODES: gettext_lazy("Nodes: the jobs cannot run on the nodes with enough free devices"),
     Limit.GATE: gettext_lazy("Not ready: on hold, with a dependency or an earliest start"),
 }

@@ -302,7 +302,7 @@ def _form(
 ) -> HttpResponse:
     context = {
         "typed": typed,
-        "goals": [(Goal.MIN, gettext("less is better")), (Goal.MAX, gettext("more is better"))],
+        "goals": [(Goal.MIN, gettext("lower is better")), (Goal.MAX, gettext("higher is better"))],
         "rules": [
             ("", gettext("none")),
             (StopRule.MEDIAN, gettext("median rule")),

@@ -112,7 +112,7 @@ def _lowest(left: float, name: str) -> str:
             "name": name,
             "share": words.percent(-left / 100),
         }
-    return _("Least left: %(name)s with %(left)s.") % {
+    return _("Lowest remaining budget: %(name)s with %(left)s.") % {
         "name": name,
         "left": words.percent(left / 100),
     }

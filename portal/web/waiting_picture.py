@@ -94,7 +94,7 @@ class WaitingPicture:
         devices = words.plural(self.wanted, "device", "devices")
         if self.ready >= self.instances:
             return _(
-                "%(node)s has %(devices)s free together; another limit holds the job (see above)."
+                "%(node)s has %(devices)s free together; another limit blocks the job (see above)."
             ) % {"node": best.name, "devices": devices}
         ready = _("%(ready)s of %(instances)s fit on free devices now.") % {
             "ready": words.count(self.ready),
@@ -290,7 +290,7 @@ def _frees(look: str, inside: int, missing: int) -> str:
     if look == "free":
         return ""
     if not inside:
-        return _("Outside the wanted cell.")
+        return _("Outside the target cell.")
     return _("Frees %(inside)s of the %(missing)s that are missing here.") % {
         "inside": words.count(min(inside, missing)),
         "missing": words.plural(missing, "device", "devices"),

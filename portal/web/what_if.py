@@ -134,7 +134,7 @@ def answer(asked: PageRequest, pk: int) -> HttpResponseBase:
         "until": row.asked_at + KEPT,
         "can_cancel": row.asked_by_id == asked.viewer.user_id or asked.viewer.is_cluster_admin,
         "link": asked.http.build_absolute_uri(),
-        "question": gettext("What if %(cluster)s had used %(change)s?")
+        "question": gettext("What-if: %(cluster)s with %(change)s")
         % {"cluster": row.virtual_cluster.name, "change": _change_of(row)},
     }
     if state == "done":

@@ -56,7 +56,7 @@ _SHARED: Final[Mapping[str, Template]] = {
     "import-too-many-values": fixed("has too many values: at most %(most)s."),
     "import-send-smaller": fixed("Send a smaller document."),
     "import-key-twice": fixed("has the key %(key)s twice."),
-    "import-keep-one": fixed("Keep one."),
+    "import-keep-one": fixed("Remove one."),
     "import-correct-yaml": fixed("Correct it. Quote texts that contain : or #."),
     "import-not-yaml": fixed("is not valid YAML: %(problem)s."),
     "import-remove-control": fixed("Remove control characters, or quote the text."),
@@ -80,7 +80,7 @@ _SHARED: Final[Mapping[str, Template]] = {
     "import-node-address": fixed("Nodes use the address that the portal uses."),
     "import-write-letters-dash": fixed("Write letters, digits and -."),
     "import-no-gpu": fixed(
-        "asks for no GPU; the job reserves 1 device. Jobs without devices need CPUs, memory and "
+        "requests no GPU; the job reserves 1 device. Jobs without devices need CPUs, memory and "
         "a node with CPUs that belong to no device."
     ),
     "import-shm": fixed("/dev/shm has the node's default size."),  # noqa: S108  no path of ours
@@ -111,10 +111,10 @@ _SHARED: Final[Mapping[str, Template]] = {
     ),
     "import-image-user": fixed("The user of the registry is removed from the name."),
     "import-remove": fixed("Remove it."),
-    "import-keep-one-of-them": fixed("Keep one of them."),
-    "import-renamed": fixed("is now called %(key)s and was read as that."),
+    "import-keep-one-of-them": fixed("Remove one of them."),
+    "import-renamed": fixed("was renamed to %(key)s and is read as that."),
     "import-contradicts": fixed("contradicts %(key)s."),
-    "import-keep-only": fixed("Keep only %(key)s."),
+    "import-keep-only": fixed("Use only %(key)s."),
     "import-unknown": fixed("%(key)s is unknown to the importer."),
     "import-write-text": fixed("Write a text."),
     "import-write-list": fixed("Write a list."),

@@ -425,7 +425,7 @@ REASONS: Final[Mapping[str, Template]] = {
         "This round tried %(n)s other jobs without devices of this tenant, the most in one round."
     ),
     "after-many-cpu-starts": fixed(
-        "This round started %(n)s jobs without devices, the most in one round."
+        "This round started %(n)s jobs without devices, the maximum of one round."
     ),
     "below-isolation": counted(
         "Jobs of %(name)s run only on nodes of isolation level %(level)s or better, and %(n)s "
@@ -461,7 +461,7 @@ REASONS: Final[Mapping[str, Template]] = {
     "node-excluded": fixed("It would fit if node %(names)s were not excluded for it."),
     "nodes-excluded": fixed("It would fit if nodes %(names)s were not excluded for it."),
     # Final reasons: waiting does not help.
-    "no-quota": fixed("Virtual cluster %(vc)s has no cells of its own."),
+    "no-quota": fixed("Virtual cluster %(vc)s has no cells."),
     "instance-too-large": fixed("One instance needs %(wanted)s; a node has at most %(most)s."),
     "no-such-level": fixed("No suitable chain has the level %(level)s."),
     "job-too-wide": fixed("The job needs %(wanted)s in one %(level)s; the largest has %(most)s."),

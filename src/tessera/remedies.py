@@ -43,8 +43,8 @@ REMEDIES: Final[Mapping[str, Template]] = {
         "the holders of %(n)s have not reported 50 steps in 60 s yet",
     ),
     "guest-refused-account": counted(
-        "the holder of %(n)s cannot be slowed further",
-        "the holders of %(n)s cannot be slowed further",
+        "the holder of %(n)s cannot be slowed down further",
+        "the holders of %(n)s cannot be slowed down further",
     ),
     "guest-refused-memory": counted(
         "%(n)s has too little free memory", "%(n)s have too little free memory"

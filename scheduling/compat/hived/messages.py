@@ -52,7 +52,7 @@ TABLE: Final = Messages(
         "hived-pin-twice": fixed("is already on %(place)s."),
         "hived-pin-id-once": fixed("Use each id once."),
         "hived-two-node-levels": fixed("is a second node level in one chain."),
-        "hived-keep-node-level": fixed("Keep one node level in each chain."),
+        "hived-keep-node-level": fixed("Use one node level in each chain."),
         "hived-address-twice": fixed("is also the address of a sibling."),
         "hived-give-another": fixed("Write another address."),
         "hived-no-cells": fixed("none", "no cell types"),

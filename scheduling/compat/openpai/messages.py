@@ -34,7 +34,9 @@ TABLE: Final = Messages(
         "openpai-parameter-unused": fixed("is used by no command."),
         "openpai-not-a-role-name": fixed("is not a valid name for a task role."),
         "openpai-write-role-name": fixed("Write letters, digits and _."),
-        "openpai-role-renamed": fixed("becomes role %(name)s; PAI_* variables keep the old name."),
+        "openpai-role-renamed": fixed(
+            "becomes role %(name)s; PAI_* variables contain the old name."
+        ),
         "openpai-not-a-role": fixed("is not a task role of this job."),
         "openpai-ssh": fixed("Jobs have no SSH server."),
         "openpai-storage": fixed("Team storage without storageConfigNames is not mounted."),
@@ -42,7 +44,7 @@ TABLE: Final = Messages(
         "openpai-not-a-class": fixed("is not a valid priority class."),
         "openpai-write-one-of": fixed("Write one of %(names)s."),
         "openpai-pinned-and-type": fixed("cannot be combined with skuType."),
-        "openpai-keep-type-or-pinned": fixed("Keep skuType or pinnedCellId."),
+        "openpai-keep-type-or-pinned": fixed("Use either skuType or pinnedCellId."),
         "openpai-sku-differs": fixed("contradicts skuNum %(number)s."),
         "openpai-gang-release": fixed("Devices of a gang are always released together."),
         "openpai-lazy-preemption": fixed(
@@ -90,7 +92,7 @@ TABLE: Final = Messages(
         "openpai-secrets": fixed(
             "The command reads each secret from a file, as one word; no command line shows it."
         ),
-        "openpai-no-port": fixed("asks for 0 ports and is ignored."),
+        "openpai-no-port": fixed("requests 0 ports and is ignored."),
         # xgettext:no-python-format
         "openpai-write-reference": fixed(
             "Write <% $parameters.name %> or another reference to a defined value."

@@ -41,14 +41,14 @@ TABLE: Final = Messages(
         ),
         "skypilot-not-an-image": fixed("is not a valid image."),
         "skypilot-write-image": fixed("Write docker:NAME."),
-        "skypilot-alternative-own": fixed("Each alternative has accelerators of its own."),
+        "skypilot-alternative-own": fixed("Each alternative has its own accelerators."),
         "skypilot-not-an-accelerator": fixed("is not a valid accelerator."),
         "skypilot-write-accelerator": fixed("Write a name with a count, such as H100:8."),
         "skypilot-alternative-count": fixed(
             "Alternatives must have the same number of devices; the first one is used."
         ),
         "skypilot-whole-devices": fixed(
-            "asks for %(count)s; the job reserves %(devices)s, because devices are allocated "
+            "requests %(count)s; the job reserves %(devices)s, because devices are allocated "
             "whole."
         ),
         "skypilot-not-cpus": fixed("is not a valid number of CPUs."),

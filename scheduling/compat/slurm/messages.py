@@ -127,13 +127,13 @@ TABLE: Final = Messages(
         "slurm-write-commands": fixed("Write the commands below the options."),
         "slurm-features": fixed("The device type is the only feature of a node."),
         "slurm-several-types": fixed(
-            "asks for several GPU types on one node; a role has one type."
+            "requests several GPU types on one node; a role has one type."
         ),
         "slurm-resource": fixed("Unknown resource."),
-        "slurm-ask-one-type": fixed("Ask for one type."),
+        "slurm-ask-one-type": fixed("Request one type."),
         "slurm-tasks-without-nodes": fixed("is given without --nodes; all tasks run on one node."),
         "slurm-not-divisible": fixed("cannot be divided evenly among %(nodes)s nodes."),
-        "slurm-gpus-differ": fixed("asks for another number of GPUs per node than %(option)s."),
+        "slurm-gpus-differ": fixed("requests another number of GPUs per node than %(option)s."),
         "slurm-memory-all": fixed(
             "is 0 (all memory of the node); the job gets the share of its devices."
         ),

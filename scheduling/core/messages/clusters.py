@@ -179,8 +179,8 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     ),
     "node-without-devices": fixed("no devices; only jobs without devices run here"),
     "jobs-use-share": counted(
-        "%(n)s job uses the present share of devices of %(node)s.",
-        "%(n)s jobs use the present share of devices of %(node)s.",
+        "%(n)s job depends on the current share of devices of %(node)s.",
+        "%(n)s jobs depend on the current share of devices of %(node)s.",
     ),
     "write-share": fixed(
         "Write a number from %(least)g to %(most)g, or null for an equal part of the node."

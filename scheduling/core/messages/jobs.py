@@ -52,7 +52,7 @@ JOBS: Final[Mapping[str, Template]] = {
     "parallel-grid-not-allowed": fixed(
         "The batch cannot be divided evenly over the replicas or stages."
     ),
-    "parallel-grid-memory": fixed("Barred: a run ended for lack of memory."),
+    "parallel-grid-memory": fixed("Barred: a run ran out of memory."),
     "parallel-grid-failed": fixed("Barred: a run failed before its first step."),
     "parallel-grid-slower": fixed("Barred: a run took more than 1.5 times as long as predicted."),
     "restarts-under-plan": fixed(
@@ -92,19 +92,19 @@ JOBS: Final[Mapping[str, Template]] = {
         "policy has paired them. %(pace)s",
     ),
     "pair-pace": fixed(
-        "The holder runs at %(holder)s of its pace alone, and the other job works for %(other)s "
+        "The holder runs at %(holder)s of its speed alone, and the other job runs for %(other)s "
         "of the time."
     ),
-    "pair-not-measured": fixed("Their pace together is not measured yet."),
+    "pair-not-measured": fixed("Their speed together is not measured yet."),
     "running-in-turns": counted(
         "It takes turns of %(turn)s with %(n)s other job on device %(index)s of node %(node)s. "
         "%(state)s",
         "It takes turns of %(turn)s with %(n)s other jobs on device %(index)s of node %(node)s. "
         "%(state)s",
     ),
-    "turn-works": fixed("It works now."),
+    "turn-works": fixed("It is active now."),
     "turn-suspended": fixed("It is suspended now (%(tier)s), for %(time)s so far."),
-    "turn-unknown": fixed("The node has not reported yet which of them works."),
+    "turn-unknown": fixed("The node has not reported yet which of them is active."),
     "closings": counted("%(n)s time", "%(n)s times"),
     "running-resized": counted(
         "It is running on %(n)s device; it requested %(asked)s. %(rule)s",
@@ -265,7 +265,7 @@ CHANGES: Final[Mapping[str, Template]] = {
     ),
     "sharing-unsupported": fixed("%(shared)s would share a device, which no node supports yet"),
     "group-unsupported": fixed(
-        "group %(name)s does not share one device between two jobs, or up to four in turns"
+        "group %(name)s must share one device between two jobs, or among up to four in turns"
     ),
     "policy-pairs": fixed("Its policy runs it on the device of job %(holder)s"),
     "policy-separates": fixed("Its policy no longer runs it on the device of job %(holder)s"),
@@ -276,7 +276,7 @@ CHANGES: Final[Mapping[str, Template]] = {
     "victim-of-guarantee": fixed("A guaranteed job reclaims its virtual cluster's cells"),
     "victim-of-priority": fixed("A job of higher priority in the same virtual cluster"),
     "borrows-now": fixed(
-        "Its virtual cluster's guarantee no longer covers it. It keeps running on borrowed "
+        "Its virtual cluster's guarantee no longer covers it. It continues on borrowed "
         "devices until a guaranteed job needs them"
     ),
     "guaranteed-now": fixed("Its virtual cluster's guarantee covers it again"),
@@ -287,10 +287,10 @@ CHANGES: Final[Mapping[str, Template]] = {
     ),
     "slowed-by-guests": fixed(
         "Guests slowed the job down by more than %(limit)s %% for %(minutes)s minutes; it has "
-        "lost up to %(loss)s %%. Stop sharing on its page if this matters."
+        "lost up to %(loss)s %%. To prevent this, stop sharing on its page."
     ),
     "cpu-pool-shrank": fixed(
-        "Its node has fewer CPUs or less memory that belong to no device than its jobs use."
+        "Jobs without devices use more of its node than the shares of the devices leave."
     ),
     "guest-leaves-node": fixed("An admin limited the guests of the node or device."),
     "guest-leaves-switch": fixed("Device sharing was turned off for the cluster."),

@@ -102,7 +102,7 @@ LOOKUPS: Final[Mapping[str, Template]] = {
     "wait-one-them": fixed("Wait until one of them is finished."),
     "host-not-hold-log": fixed("The log is not on this host"),
     "ask-portal-on-host": fixed(
-        "Ask the portal on that host, or let all hosts share one data directory."
+        "Use the portal on that host, or let all hosts share one data directory."
     ),
     "restore-data-directory": fixed("Restore the data directory."),
     "no-node-service": fixed(

@@ -14,7 +14,7 @@ NOTICES: Final[Mapping[str, Template]] = {
     "event-requeued": fixed("a job was requeued after a preemption or a failure"),
     "event-suspect": fixed("a job's node does not respond"),
     "event-slowed": fixed("guests slow a job down by more than its limit"),
-    "event-promoted": fixed("a guest or paired job has its device alone, since its holder ended"),
+    "event-promoted": fixed("a guest or paired job has the device alone because its holder ended"),
     "event-idle": fixed("a job's devices are idle, and the job may be stopped"),
     "event-guarantee-used": fixed("a virtual cluster uses 80 or 100 percent of its guarantee"),
     "event-budget-used": fixed(

@@ -22,7 +22,7 @@ SUBMITS: Final[Mapping[str, Template]] = {
     "reload-and-change": fixed("Reload the job, and repeat the change."),
     "clone-to-change-more": fixed("Clone the job to change other fields."),
     "body-over-size": fixed("The request has %(size)s bytes or more; the limit is %(most)s."),
-    "leave-data-out": fixed("Leave data and environments out; fetch them in the job."),
+    "leave-data-out": fixed("Exclude data and environments; fetch them in the job."),
     "make-room-for-archives": fixed(
         "Archives are deleted TESSERA_KEEP_ARCHIVES_DAYS days after their last job has ended. "
         "Until then, use git or an uploaded archive (GET /api/v1/archives/), or ask a cluster "
@@ -92,12 +92,12 @@ SUBMITS: Final[Mapping[str, Template]] = {
     "gang-network-shared": fixed(
         "Network shared: instances of a gang use the network of their nodes."
     ),
-    "network-shared": fixed("Network shared: no node gives this job a network of its own."),
+    "network-shared": fixed("Network shared: no node gives this job its own network."),
     "use-your-cluster": fixed("Use one of your virtual clusters, or ask a lead."),
     "not-isolated": fixed("Not isolated: all nodes have isolation level none."),
     "no-limits-somewhere": fixed("CPU and memory limits are not enforced on some nodes."),
     "network-may-be-shared": fixed(
-        "Network may be shared: some nodes give this job no network of its own."
+        "Network may be shared: some nodes do not give this job its own network."
     ),
     "give-your-job": fixed("Give the ID of one of your jobs, or of a job of your tenant."),
     "maybe-not-isolated": fixed(

@@ -48,7 +48,7 @@ DEAD_AFTER: Final = timedelta(seconds=2 * ANSWER_SECONDS)
 
 CANCEL_SECONDS: Final = 1.0
 MOST_DEVICES: Final = 100_000
-STEPS: Final = ("reading the stored rounds", "the policy of that time", "the other policy")
+STEPS: Final = ("reading the stored rounds", "the policy at that time", "the other policy")
 """Names of the values of ``WhatIf.step``, from 0."""
 
 

@@ -122,7 +122,12 @@ def test_jobs_in_turns_show_who_is_suspended_in_which_tier_and_since_when(
     assert (first["suspensions"], first["suspended_seconds"]) == (4, 240.0)
     assert (device["others"][0]["tier"], device["others"][0]["suspended_since"]) == ("", None)
     assert (second["devices"][0]["tier"], second["devices"][0]["others"][0]["tier"]) == ("", "T1")
-    for part in ("take turns of", "This job works now.", "suspended (T1)", "paired by its policy"):
+    for part in (
+        "take turns of",
+        "This job is active now.",
+        "suspended (T1)",
+        "paired by its policy",
+    ):
         assert part in panel, part
 
 
@@ -231,10 +236,10 @@ def test_the_explanation_of_a_running_job_names_its_pair_and_its_turn(
     assert "not measured yet" in unknown
     for text in together:
         assert "its policy has paired them" in text
-        assert "at 70% of its pace alone, and the other job works for 60%" in text
+        assert "at 70% of its speed alone, and the other job runs for 60%" in text
     assert "It takes turns of 1 min 0 s with 1 other job" in turns[0]
     assert "It is suspended now (T1), for 12 s" in turns[0]
-    assert turns[1].endswith("It works now.")
+    assert turns[1].endswith("It is active now.")
 
 
 ROLES = ("alice", "lena", "vera", "root", "bob", None)

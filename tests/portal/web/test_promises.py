@@ -1,4 +1,4 @@
-"""The page *Promise kept*, its file and its REST twin."""
+"""The page *Sharing promise*, its file and its REST twin."""
 
 import csv
 import io

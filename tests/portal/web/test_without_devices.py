@@ -54,7 +54,7 @@ def test_the_node_page_shows_what_is_reserved_used_and_free() -> None:
 
     assert "Reserved for devices: 24 CPUs, 51.5 GB." in shown
     assert "Used by jobs without devices: 6 CPUs, 4.3 GB." in shown
-    assert "Free for them: 2 CPUs, 12.9 GB." in shown
+    assert "Free for jobs without devices: 2 CPUs, 12.9 GB." in shown
 
 
 def test_a_node_whose_devices_have_everything_says_so() -> None:

@@ -145,12 +145,12 @@ def test_a_submit_names_shared_networks_and_visible_paths():
 
     assert quiet == ()
     assert some == (
-        "Network may be shared: some nodes give this job no network of its own.",
+        "Network may be shared: some nodes do not give this job its own network.",
         "Visible paths of nodes: /data, /scratch:rw.",
     )
-    assert warned() == ("Network shared: no node gives this job a network of its own.",)
+    assert warned() == ("Network shared: no node gives this job its own network.",)
     assert warned(image="team/base:1") == (
-        "Network may be shared: some nodes give this job no network of its own.",
+        "Network may be shared: some nodes do not give this job its own network.",
     )
     assert warned(instances=2) == (
         "Network shared: instances of a gang use the network of their nodes.",

@@ -142,7 +142,7 @@ def test_a_new_plan_is_an_event_with_the_reason_of_the_change():
     assert event.attempt == 2
     assert event.text == (
         "New parallel plan: 4 data on 4 x a, before 2 x (2 data) on 4 x a. "
-        "Barred: a run ended for lack of memory."
+        "Barred: a run ran out of memory."
     )
 
 

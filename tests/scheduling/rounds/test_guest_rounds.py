@@ -587,7 +587,7 @@ def test_the_owner_is_told_once_a_day_of_ten_minutes_above_the_limit():
 
     assert [event.text for event in events] == [
         "Guests slowed the job down by more than 7 % for 10 minutes; it has lost up to 8.0 %. "
-        "Stop sharing on its page if this matters."
+        "To prevent this, stop sharing on its page."
     ]
 
 

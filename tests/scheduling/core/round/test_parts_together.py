@@ -120,7 +120,7 @@ def test_roles_of_a_virtual_cluster_without_any_guarantee_are_told_so():
     result = decide(cluster_snapshot(apart, vcs=(poor,), spec=spec))
 
     assert result.reasons[1].code is ReasonCode.UNKNOWN_TYPE
-    assert result.reasons[1].text == "Virtual cluster vision-b has no cells of its own."
+    assert result.reasons[1].text == "Virtual cluster vision-b has no cells."
     assert never_together(engine_for(cluster_snapshot(spec=spec)), requests_of(apart, poor.name))
 
 
