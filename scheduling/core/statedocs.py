@@ -63,17 +63,17 @@ WORDS: Final[Mapping[JobState, StateWords]] = {
     JobState.SUCCEEDED: StateWords(
         "The completion rules of the gang report success; by default every member has ended "
         "with exit code 0.",
-        "All rows are kept; the state is final.",
+        "All rows remain; the state is final.",
     ),
     JobState.FAILED: StateWords(
         "The completion rules of the gang report failure, and no retry is left. The failure "
         "class names the cause (the command, a node, an image, ...) and decides on retries.",
-        "All rows are kept; the state is final.",
+        "All rows remain; the state is final.",
     ),
     JobState.STOPPED: StateWords(
         "The job was stopped on request: at once if it was queued, else after the end of its "
         "last process.",
-        "All rows are kept; the state is final.",
+        "All rows remain; the state is final.",
     ),
 }
 
