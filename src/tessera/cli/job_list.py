@@ -82,7 +82,7 @@ def top(
     user: User = None,
     limit: Limit = 40,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=LEAST_SECONDS, help="Time between two screens.")
+        float, typer.Option("--seconds", min=LEAST_SECONDS, help="Interval between two screens.")
     ] = 2.0,
     *,
     once: Annotated[bool, typer.Option("--once", help="Print one screen and exit.")] = False,

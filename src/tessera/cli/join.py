@@ -24,7 +24,7 @@ Environment = Annotated[
 
 
 def join(
-    url: Annotated[str, typer.Argument(help="Address of the portal on a host that runs.")],
+    url: Annotated[str, typer.Argument(help="Address of the portal on an existing host.")],
     environment: Environment = Path("/etc/tessera/environment"),
 ) -> None:
     """Get the environment of the other control hosts, with a token of `manage.py join_token`.
@@ -89,7 +89,7 @@ def _decrypted(sealed: bytes, secret: str) -> bytes:
     try:
         return bytes(fernet.Fernet(bundle_key(secret)).decrypt(sealed))
     except fernet.InvalidToken:
-        raise ClientError("the answer was not encrypted with this token") from None
+        raise ClientError("the response was not encrypted with this token") from None
 
 
 def _fernet_module() -> Any:

@@ -94,7 +94,7 @@ def device_share(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Set the share of each device; jobs without devices use what the devices leave.
+    """Set the share of each device; jobs without devices use the remainder.
 
     default: an equal part of the node.
     """

@@ -60,7 +60,7 @@ def add(
         bool,
         typer.Option(
             "--install-key",
-            help="Authorize the portal's key on the node first, by your own ssh to it.",
+            help="Authorize the portal's key on the node first, with your own ssh access.",
         ),
     ] = False,
     yes: Annotated[

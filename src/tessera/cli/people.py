@@ -194,7 +194,8 @@ def add_member(
     username: UserName,
     role: Role = "member",
     max_devices: Annotated[
-        int | None, typer.Option("--max-devices", help="Most devices of the member's jobs.")
+        int | None,
+        typer.Option("--max-devices", help="Maximum number of devices of the member's jobs."),
     ] = None,
 ) -> None:
     """Add a user to a tenant."""

@@ -126,7 +126,7 @@ def limit(
 
 
 def print_job(found: Mapping[str, Any]) -> None:
-    """Print the other jobs on the devices of a job, and who of them works now."""
+    """Print the other jobs on the devices of a job, and which of them is active."""
     allowed = f"guests {found['guests']}, " if found["guests"] else ""
     limit = f"limit {max((one['limit'] for one in found['devices']), default=0.0):.0%}"
     if not found["devices"]:
@@ -211,7 +211,7 @@ def _numbers(states: Mapping[str, int]) -> str:
 
 
 def _turn(found: Mapping[str, Any]) -> str:
-    """Return how a job is suspended; empty while it works."""
+    """Return how a job is suspended; empty while it is active."""
     return f"suspended ({found['tier']})" if found["tier"] else ""
 
 

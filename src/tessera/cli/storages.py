@@ -24,7 +24,9 @@ Vcs = Annotated[
 ]
 Defaults = Annotated[
     list[str] | None,
-    typer.Option("--default-for", help="Virtual cluster whose jobs use it unasked; repeatable."),
+    typer.Option(
+        "--default-for", help="Virtual cluster whose jobs use it by default; repeatable."
+    ),
 ]
 Note = Annotated[str | None, typer.Option("--note", help="Free text.")]
 
@@ -124,7 +126,7 @@ def change(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Change a storage. Running jobs keep their mounts; queued jobs are checked again."""
+    """Change a storage. Mounts of running jobs do not change; queued jobs are checked again."""
     given: dict[str, Any] = {
         "source": source,
         "mount": mount,

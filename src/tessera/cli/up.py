@@ -42,15 +42,16 @@ def up(
     ] = None,
     *,
     no_demo: Annotated[
-        bool, typer.Option("--no-demo", help="Create no demo nodes and users.")
+        bool, typer.Option("--no-demo", help="Do not create demo nodes and users.")
     ] = False,
     no_history: Annotated[
-        bool, typer.Option("--no-history", help="Create no history of the demo cluster.")
+        bool, typer.Option("--no-history", help="Do not create the history of the demo cluster.")
     ] = False,
     demo_isolation: Annotated[
         str,
         typer.Option(
-            "--demo-isolation", help="Strongest isolation of demo jobs: none, namespace or user."
+            "--demo-isolation",
+            help="Highest isolation level of demo jobs: none, namespace or user.",
         ),
     ] = "",
 ) -> None:
