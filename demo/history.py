@@ -77,7 +77,7 @@ def add_history(*, storage: FileStorage, now: datetime) -> int:
 
 
 def _forget_signals() -> None:
-    """Drop what would follow the commit, apart from the chain of the audit.
+    """Drop the steps after the commit, except the chain of the audit.
 
     No page, worker or service listens before the start, and the set-up requests the first round.
     """

@@ -25,7 +25,7 @@ _SUBMITS: Final = (1, 0, 1, 0, 1, 1, 2, 4, 5, 5, 4, 3, 4, 5, 5, 4, 3, 2, 2, 2, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """What the reports of a training contain.
+    """Contents of the reports of a training.
 
     Attributes:
         samples: per step.

@@ -42,7 +42,7 @@ class AdviceIn:
 
 
 class AdviceOut(TypedDict):
-    """An advice; ``state`` is queued, running, done or failed, and ``step`` is of ``steps``."""
+    """Advice; ``state`` is queued, running, done or failed, and ``step`` is of ``steps``."""
 
     id: Annotated[int, From("pk")]
     state: Annotated[str, From(by=what_if_state)]
@@ -61,7 +61,7 @@ class AdviceOut(TypedDict):
 
 
 class AdviceDetailOut(AdviceOut):
-    """An advice with its result; null until it is done."""
+    """Advice with its result; null until it is done."""
 
     result: Annotated[dict[str, Any] | None, From(by=lambda row: row.result or None)]
 

@@ -59,7 +59,7 @@ class FragmentationOut(TypedDict):
 
 
 class MoveOut(TypedDict):
-    """A job that leaves its devices; `after` is empty if it then waits in the queue."""
+    """A job that releases its devices; `after` is empty if it then waits in the queue."""
 
     job_id: int
     devices: int

@@ -49,7 +49,7 @@ class NodeIn:
     """The SSH address of a new node; ``host_key_fingerprint`` is the confirmed fingerprint.
 
     ``jump_host`` (``user@host:port``) is the host through which the portal reaches the node; its
-    key must be confirmed likewise.
+    key must be confirmed in the same way.
     """
 
     name: str

@@ -36,7 +36,7 @@ class StorageIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoragePatch:
-    """Changes to a storage. Running jobs keep their mounts; queued jobs are checked again."""
+    """Changes to a storage. Running jobs do not change; queued jobs are checked again."""
 
     source: str = ""
     mount: str = ""

@@ -35,7 +35,7 @@ class Block:
 
     Attributes:
         look: ``own`` (a job that the viewer may see), ``other``, ``free`` or ``bad``.
-        devices: number of devices; ``wanted`` of them lie in the wanted cell.
+        devices: number of devices; ``wanted`` of them are in the target cell.
         end: latest end by the time limit; None if unknown or without limit.
     """
 

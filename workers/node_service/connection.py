@@ -102,7 +102,7 @@ class NodeConnection:
         """Return the silence of the node at an instant of the monotonic clock."""
         settings = self._service.settings
         heard_at = self._heard_at if self._visit is None else self._visit.heard_at
-        # The wait for a place among the sign-ins says nothing about the node.
+        # Waiting for a sign-in is not a missing response of the node.
         waited = 0.0 if self._queued_at is None else now - self._queued_at
         return Silence(
             seconds=now - heard_at - waited,

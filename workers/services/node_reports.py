@@ -34,7 +34,7 @@ class NodeReport:
     order: ClassVar[int] = 0
     """Within a turn, reports with a lower order are written first."""
     is_slow: ClassVar[bool] = False
-    """Whether a report may take a large part of a second, and tells nothing about members."""
+    """Whether a report may take a large part of a second, and contains nothing about members."""
 
     node_id: int
 

@@ -72,7 +72,7 @@ def cpu_use_of(node: Node, devices: Iterable[Device]) -> CpuUse:
 
 
 def _shares(using: str) -> dict[int, list[tuple[float, int]]]:
-    """Return CPUs and bytes of the devices by node; display GPUs have no share of their own."""
+    """Return CPUs and bytes of the devices by node; display GPUs have no share."""
     rows = Device.objects.using(using).filter(retired_at=None)
     found: dict[int, list[tuple[float, int]]] = defaultdict(list)
     for node_id, kind, cpus, memory in rows.values_list(

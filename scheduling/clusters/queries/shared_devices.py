@@ -40,7 +40,7 @@ class GuestOnDevice:
         memory_limit, compute_limit: ``enforced``, ``cooperative`` or ``none``.
         is_peer: whether the policy has paired it with the holder as an equal.
         turn_seconds: length of a turn; 0 if it runs at the same time as the holder.
-        tier: how it is suspended now (``SuspensionTier``); empty while it works.
+        tier: how it is suspended now (``SuspensionTier``); empty while it is active.
         holder_tier: how the holder is suspended now, for the turn of another job.
     """
 

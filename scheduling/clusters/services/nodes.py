@@ -212,7 +212,7 @@ def _share_of(node: Node) -> dict[str, float | None]:
 def _require_unused_share(node: Node, values: Mapping[str, Any]) -> None:
     """Check that no job uses devices whose share becomes smaller.
 
-    Running jobs keep the limits of their start, so that the node would have too little for all.
+    The limits of running jobs do not change, so the node would have too little for all.
     """
     is_lower = any(
         values.get(name) is not None and (before is None or values[name] < before)

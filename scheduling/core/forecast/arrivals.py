@@ -29,7 +29,7 @@ class PastSubmission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentSubmissions:
-    """All jobs that were submitted in the last ``seconds``, and are alike in the next ones.
+    """Jobs of the last ``seconds``, from which later submissions are drawn.
 
     Attributes:
         ahead: seconds from the snapshot in which later jobs are submitted.

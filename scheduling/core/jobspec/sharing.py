@@ -17,7 +17,7 @@ OF_GUESTS: Final = ("allowed", "memory", "wants")
 
 
 def slowdown_of(sharing: Mapping[str, Any] | None) -> float:
-    """Return the share of its own pace that a job may lose by guests, by its stored field."""
+    """Return the share of its speed alone that a job may lose to guests, by its stored field."""
     return float((sharing or {}).get("slowdown_percent", DEFAULT_SLOWDOWN)) / 100
 
 

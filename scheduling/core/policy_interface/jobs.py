@@ -110,7 +110,7 @@ class Alloc:
 
     @property
     def single(self) -> Part:
-        """The only part of an allocation that mixes no types.
+        """The only part of an allocation with one device type.
 
         Raises:
             ValueError: it has several parts.

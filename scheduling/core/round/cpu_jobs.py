@@ -1,4 +1,4 @@
-"""Jobs without devices in a round: placement in the CPU pools of nodes, and who leaves for whom.
+"""Jobs without devices in a round: placement in the CPU pools of nodes, and preemptions.
 
 They are decided after all other jobs. This pass reads the cell engine and changes nothing in it,
 and pools contain no CPU of a device. So every decision about jobs with devices is the same with
@@ -104,7 +104,7 @@ def amounts_of(demand: Demand) -> tuple[Amount, ...]:
 
 
 def leases_of(start: Start, demand: Demand) -> tuple[PoolLease, ...]:
-    """Return what the instances of a starting job lease."""
+    """Return the CPUs and memory that the instances of a starting job lease."""
     roles = {role.role: role for role in demand.companions}
     return tuple(
         PoolLease(
@@ -147,7 +147,7 @@ class _CpuPlacing:
         self._later: dict[str, Amount] = {}
 
     def run(self) -> None:
-        """Preempt what exceeds the pools, and place the waiting jobs."""
+        """Preempt the jobs that exceed the pools, and place the waiting jobs."""
         self._give_back_excess()
         self._free = self._left(self._holding.values())
         self._later = self._left(
@@ -309,7 +309,7 @@ class _CpuPlacing:
         self._deciding.ports.take(job.demand)
 
     def _left(self, holding: Iterable[HeldCpuJob]) -> dict[str, Amount]:
-        """Return what some jobs leave of each pool."""
+        """Return the rest of each pool after some jobs."""
         used = in_use(lease for held in holding for lease in held.leases)
         return {
             name: size.minus(used.get(name, NOTHING)).least(size)
@@ -371,7 +371,7 @@ class _CpuPlacing:
         return chosen
 
     def _without(self, victims: Iterable[HeldCpuJob]) -> dict[str, Amount]:
-        """Return what is free once these jobs have left, too."""
+        """Return the free amounts after these jobs have left as well."""
         freed = in_use(lease for held in victims for lease in held.leases)
         return {name: free.plus(freed.get(name, NOTHING)) for name, free in self._later.items()}
 

@@ -52,7 +52,7 @@ class RunningPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """The next plan of a running job, and the bar of its present one."""
+    """The next plan of a running job, and the bar of its current one."""
 
     grid: BestGrid
     bar: PlanExclusion
@@ -61,7 +61,7 @@ class Replacement:
 def replacement_of(
     running: RunningPlan, rows: Sequence[GridRow], runs: Sequence[PlanRun]
 ) -> Replacement | None:
-    """Return the plan that replaces a barred one on the same devices; None to keep running.
+    """Return the plan that replaces a barred one on the same devices; None to continue.
 
     A plan that failed in another run is replaced unless this run has shown that it works. A plan
     that is slower than predicted is replaced if the next one gains more than two starts cost,

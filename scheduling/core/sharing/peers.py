@@ -36,7 +36,7 @@ def guessed_together(one: float | None, other: float | None) -> Paces:
 
 
 def tier_now(tier: str, since: datetime | None, turn_seconds: float) -> str:
-    """Return how a job is suspended now for the turn of another one; empty while it works.
+    """Return how a job is suspended now for the turn of another one; empty while it is active.
 
     Args:
         tier: how it was suspended last.

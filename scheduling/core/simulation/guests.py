@@ -33,7 +33,7 @@ The simulation replaces its place, type, holder, tenant, slots, and the values t
 
 GUEST_GRACE: Final = 5.0
 UNKNOWN_MEMORY: Final = 1 << 60
-"""Bytes of a device whose memory is not in the snapshot: it is no limit."""
+"""Bytes of a device whose memory is not in the snapshot: no limit."""
 
 
 def _not_measured(holder: int, guest: int, device_type: str) -> Paces | None:

@@ -1,4 +1,4 @@
-"""Jobs of a simulation as values: those that hold devices, wait, and are first in line."""
+"""Jobs of a simulation as values: those that hold devices, wait, or are next in the queue."""
 
 from collections import defaultdict
 from collections.abc import Mapping

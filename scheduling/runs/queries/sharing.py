@@ -36,7 +36,7 @@ class SharedWith:
         duty: share of the time in which a guest works, 0 to 1; None if unknown.
         frozen: whether a guest is frozen now.
         role: ``holder``, ``guest``, or ``peer`` for an equal of the holder.
-        tier: how it is suspended for the turn of another job now; empty while it works.
+        tier: how it is suspended for the turn of another job now; empty while it is active.
         suspended_since: time at which that began; None while it works.
     """
 
@@ -69,7 +69,7 @@ class SharedDeviceRow:
         limit: share of its own pace that the holder may lose: its slowdown, or that of an equal.
         turn_seconds: length of a turn, if the jobs take turns; else 0.
         role: ``holder``, ``guest`` or ``peer``: that of this job.
-        tier: how this job is suspended for the turn of another job now; empty while it works.
+        tier: how this job is suspended for the turn of another job now; empty while it is active.
         suspended_since: time at which that began; None while it works.
     """
 
@@ -247,7 +247,7 @@ def _device_row(
 
 
 def _suspended(lease: Lease, turns: float) -> dict[str, Any]:
-    """Return the present suspension of a job in turns; none without a report of the device."""
+    """Return the current suspension of a job in turns; none without a report of the device."""
     attempt = lease.attempt
     tier = tier_now(attempt.suspended_by, attempt.suspended_since, turns)
     return {"tier": tier, "suspended_since": attempt.suspended_since if tier else None}

@@ -1,4 +1,4 @@
-"""Device files of GPUs and NPUs without NVIDIA's driver, and what a job needs to open them.
+"""Device files of GPUs and NPUs without NVIDIA's driver, and requirements to open them in a job.
 
 AMD's GPUs have a file for each, a *render node*, and one for all. Ascend NPUs have a file for each
 and three for all. The rights of these files are those of a group, unless the node's administrator

@@ -144,7 +144,7 @@ class ContainerPayload(Payload):
 
 
 def export_in(script: str, variables: Dict[str, str]) -> None:
-    """Let a script of this account export variables first, once; its lines keep their numbers.
+    """Let a script of this account export variables first, once; its line numbers do not change.
 
     The environment of a container is fixed when it is created, and only its start shows whether
     the endpoint can be served.

@@ -53,7 +53,7 @@ class BatchProfiler:
             yield size
 
     def turns(self) -> Iterator[int]:
-        """Yield once for each step of the present batch."""
+        """Yield once for each step of the current batch."""
         for turn in range(WARM_UP + REPEATS):
             if self.is_out_of_memory:
                 return

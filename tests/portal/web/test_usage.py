@@ -134,7 +134,7 @@ def test_charts_show_use_by_day_and_the_budget_that_is_left(client: Client, stag
     assert pace == round(12 / len(days["data"][0]["x"]), 2)
     left = {trace["name"]: trace["y"][0] for trace in budget["data"]}
     assert (left["vision"], left["language"]) == (75.0, 50.0)
-    assert budget["summary"].startswith("Least left: language")
+    assert budget["summary"].startswith("Lowest remaining budget: language")
     GpuHourBudget.objects.unscoped().filter(tenant=stage.language).update(hours=1.0)
     over = client.get("/usage/budget.json").json()["summary"]
     assert words_of(over) == "language is over its budget by 100 %."

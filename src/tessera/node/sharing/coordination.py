@@ -229,7 +229,7 @@ class Coordinator:
         return working
 
     def _tier_of(self, run_id: str) -> str:
-        """Return how a run is suspended now; empty while it works."""
+        """Return how a run is suspended now; empty while it is active."""
         guest = self._guests.get(run_id)
         if guest is None:
             return FROZEN_TIER if self._is_frozen or run_id != self._run.run_id else ""

@@ -56,7 +56,7 @@ class Turns:
         Args:
             run_ids: the holder, then its guests by slot.
             now: the node's boot clock, in seconds.
-            tier_of: how a run is suspended now; empty while it works.
+            tier_of: how a run is suspended now; empty while it is active.
         """
         passed, self._looked_at = max(now - self._looked_at, 0.0), now
         for run_id in run_ids:
