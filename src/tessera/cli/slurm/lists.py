@@ -111,7 +111,7 @@ def run_sacct(session: Session, arguments: Sequence[str]) -> None:
     _filters(parser)
     parser.option("-s", "--state", dest="states", summary="Slurm states, such as CD,F.")
     parser.option(
-        "-S", "--starttime", summary="Only jobs that were live at or after this time: now-2days."
+        "-S", "--starttime", summary="Only jobs live at or after this time, such as now-2days."
     )
     parser.option("-E", "--endtime", summary="Only jobs submitted until this time.")
     parser.option("-o", "--format", summary="Columns, such as JobID,State%%12,Elapsed.")
