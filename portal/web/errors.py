@@ -18,7 +18,7 @@ from tenants.errors import DomainError
 from tenants.viewers import Viewer
 
 FRAMED: Final = frozenset({"403.html", "404.html"})
-"""Error pages that keep the frame for people who are signed in."""
+"""Error pages with the usual frame for people who are signed in."""
 
 
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:

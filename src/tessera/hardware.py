@@ -94,7 +94,7 @@ class Condition:
 
     @classmethod
     def from_json(cls, data: object) -> Condition:
-        """Read a condition; codes of later versions are kept."""
+        """Read a condition; codes of later versions are accepted."""
         take = Fields(data, "condition")
         return cls(
             code=take.text("code", None, 63),

@@ -42,7 +42,7 @@ def store_first_key(
 
 
 def replace_ssh_key(new: SshKey, *, now: datetime, actor: Actor | Viewer) -> bool:
-    """Make ``new`` the current SSH key and keep the earlier ones for nodes without it.
+    """Make ``new`` the current SSH key and retain the earlier ones for nodes without it.
 
     Returns:
         False if a rotation is still in progress; nothing was changed.

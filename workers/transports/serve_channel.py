@@ -30,7 +30,7 @@ class ServeChannel(asyncssh.SSHClientSession[bytes]):
         self._channel = chan
 
     def data_received(self, data: bytes, datatype: int | None) -> None:
-        """Feed the session with output, and keep the end of the errors."""
+        """Feed the session with output, and store the end of the errors."""
         if datatype is None:
             self.session.feed(data)
         else:

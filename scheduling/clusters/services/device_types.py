@@ -46,7 +46,7 @@ def create_device_alias(*, viewer: Viewer, alias: str, device_type: str) -> Devi
 
 @transaction.atomic
 def delete_device_alias(*, viewer: Viewer, alias_id: int) -> None:
-    """Delete an alias; submitted jobs keep the types that it meant.
+    """Delete an alias; the types of submitted jobs do not change.
 
     Raises:
         NotFoundError: the alias is unknown.

@@ -112,7 +112,7 @@ def update_storage(
     note: str | Unchanged = UNCHANGED,
     expected_version: int | None = None,
 ) -> Storage:
-    """Update a storage. Running jobs keep their mounts; queued jobs are checked again.
+    """Update a storage. Running jobs do not change; queued jobs are checked again.
 
     Raises:
         NotFoundError: the storage is unknown.

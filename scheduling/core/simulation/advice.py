@@ -75,7 +75,7 @@ class Regret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """The recommended policy; ``place`` is its index in the outcomes, None to keep the policy."""
+    """The recommended policy; ``place`` is its index in the outcomes, None for no change."""
 
     verdict: Verdict
     place: int | None

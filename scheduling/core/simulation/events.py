@@ -57,7 +57,7 @@ Event: TypeAlias = HealthChange | ClusterChange | QueueChange
 
 
 def changed_vcs(before: Mapping[int, VcFacts], after: tuple[VcFacts, ...]) -> dict[int, VcFacts]:
-    """Return the virtual clusters after a change; an unchanged policy keeps its state."""
+    """Return the virtual clusters after a change; the state of an unchanged policy remains."""
     found = {}
     for vc in after:
         old = before.get(vc.id)

@@ -439,7 +439,7 @@ class JobTable:
                 self.waiting[job_id] = replace(job, claims=claims)
 
     def _observe(self, job_id: int) -> None:
-        """Update the facts of a running job; a guest uses no devices, and its speed is no fact."""
+        """Update the facts of a running job; a guest uses no devices, its speed is not a fact."""
         shape = self._shape(job_id) if job_id in self.holding else _NO_DEVICES
         self.known[job_id] = self._progress.facts(
             job_id, self.known.get(job_id), shape, self._asked[job_id]

@@ -415,7 +415,7 @@ def _has_failed_plan(attempt: Attempt, failure: FailureClass) -> bool:
 
 
 def _lost_its_holder(attempt: Attempt, failure: FailureClass) -> bool:
-    """Return whether a guest had to leave with the holder of its device, which is no failure."""
+    """Return whether a guest had to leave with the holder of its device; this is not a failure."""
     is_guest = attempt.is_guest and attempt.promoted_at is None
     return is_guest and failure in {FailureClass.PLATFORM, FailureClass.PREEMPTED}
 

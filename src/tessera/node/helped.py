@@ -58,7 +58,7 @@ def expected() -> str:
 
 
 def descriptors() -> Set[int]:
-    """Return descriptors that forked processes of the session must keep open for its helper."""
+    """Return descriptors that forked processes of the session must leave open for its helper."""
     return {number for one in _started for number in (one.line.fileno(), one.errors)}
 
 

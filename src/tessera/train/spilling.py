@@ -56,7 +56,7 @@ class Spill:
         self._context: Any = None
 
     def begin(self, budget: Optional[int]) -> None:
-        """Begin a mini-batch with a budget in bytes; None keeps everything, without hooks."""
+        """Begin a mini-batch with a budget in bytes; None: no spilling and no hooks."""
         self.end()
         self._budget = budget
         self.highest, self.spilled = self.kept, 0
