@@ -78,13 +78,13 @@ class Grew:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuspensionReading:
-    """Suspensions of a run that takes turns on its device, since it shares it.
+    """Suspensions of a run that takes turns, since it shares its device.
 
     Attributes:
         tier: how it was suspended last (``T0`` or ``T1``); empty before.
         number: number of its suspensions.
         seconds: time for which it was suspended.
-        now_for: seconds of its present suspension; None while it works.
+        now_for: seconds of its current suspension; None while it is active.
     """
 
     tier: str = ""
