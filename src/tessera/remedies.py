@@ -69,8 +69,8 @@ REMEDIES: Final[Mapping[str, Template]] = {
         "Request fewer CPUs or less memory, or give the instance a device with its share."
     ),
     "ask-for-cpus": fixed(
-        "Ask an admin to lower the share of the devices of a node (device_cpus and "
-        "device_memory_bytes), or to add a node without devices."
+        "Ask an admin to lower the share of each device of a node (tessera node device-share NODE "
+        "--cpus N --memory SIZE), or to add a node without devices."
     ),
     "ask-to-return-nodes": fixed("Ask an admin to return one of these nodes to service."),
     "ask-to-raise-isolation": fixed(

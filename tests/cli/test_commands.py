@@ -404,6 +404,28 @@ def test_a_node_is_reset_dedicated_and_shown_paths(tessera: CommandLine, portal:
     assert (saved["path"], saved["writable"], saved["checkpoints"]) == ("/saved", False, True)
 
 
+def test_the_share_of_each_device_is_set_and_returned_to_an_equal_part(
+    tessera: CommandLine, portal: Portal
+) -> None:
+    portal.answer("GET", "nodes/", {"results": [NODE], "next_cursor": None})
+    portal.answer("PATCH", "nodes/3/", NODE)
+
+    def share(*options: str) -> object:
+        assert tessera("node", "device-share", "gpu-1", *options).status == 0
+        return portal.asked[-1].json
+
+    assert share("--cpus", "0.5", "--memory", "1.5GiB") == {
+        "device_cpus": 0.5,
+        "device_memory_bytes": 3 << 29,
+    }
+    assert share("--memory", "default") == {"device_memory_bytes": None}
+    assert share("--cpus", "default") == {"device_cpus": None}
+    before = len(portal.asked)
+    for wrong in ([], ["--cpus", "many"], ["--memory", "60 GB"], ["--memory", "-1"]):
+        assert tessera("node", "device-share", "gpu-1", *wrong).status != 0
+    assert len(portal.asked) == before
+
+
 def parse_all(*texts: str) -> list[dict[str, object]]:
     return [parse_visible_path(text) for text in texts]
 

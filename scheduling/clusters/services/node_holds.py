@@ -19,6 +19,7 @@ from scheduling.common.on_commit import node_has_changed, request_round_on_commi
 from scheduling.core.lifecycle import PreemptionRule
 from scheduling.core.messages import sentence
 from scheduling.enums import NodeState
+from scheduling.runs.models import CanaryRun
 from scheduling.runs.services.attempts import mark_lost
 from scheduling.runs.services.stopping import preempt_job
 from scheduling.runs.services.tallies import tallies_written_last
@@ -323,6 +324,9 @@ def _mark(device: Device, reason: str, until: datetime | None, *, actor: Viewer 
     device.disabled_reason, device.disabled_until = reason, until
     if not reason and isinstance(actor, Viewer):
         device.canary = ""  # the admin returns the device without a test
+    if reason:
+        # A running test was requested before this quarantine, and must not end it.
+        CanaryRun.objects.filter(device=device, ended_at=None).update(requested_by="")
     device.set_health()
     after = _health(device)
     if before == after:

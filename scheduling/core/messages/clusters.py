@@ -217,6 +217,9 @@ CONDITIONS: Final[Mapping[str, Template]] = {
     "condition-device-alarm": fixed("its driver reports an alarm"),
     "canary-in-service": fixed("The device is in service. Quarantine it first."),
     "canary-in-use": fixed("A job uses the device. Run the canary job when it has ended."),
+    "canary-account-of-person": fixed(
+        "A person signs in as %(name)s, the name of the account for canary jobs. Rename that user."
+    ),
     "canary-node-not-ready": fixed("%(name)s is not ready."),
     "canary-not-testable": fixed(
         "Canary jobs test NVIDIA GPUs of nodes with isolation for plain jobs, or with containers"

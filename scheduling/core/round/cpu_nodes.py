@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection
 
+from scheduling.core import canaries
 from scheduling.core.reasons import Reason
 from scheduling.core.round.node_restrictions import is_plain
 from scheduling.core.round.state import RoundState
@@ -23,7 +24,9 @@ class PoolNodes:
     def __init__(self, deciding: RoundState, pools: Collection[str]) -> None:
         self._deciding = deciding
         self._pools = frozenset(pools)
-        self._tenants = {vc.tenant for vc in deciding.snapshot.vcs}
+        self._tenants = {
+            vc.tenant for vc in deciding.snapshot.vcs if vc.name != canaries.VIRTUAL_CLUSTER
+        }
         self.users: dict[str, set[int]] = defaultdict(set)
         for held in deciding.snapshot.cpu_holding:
             for lease in held.leases:

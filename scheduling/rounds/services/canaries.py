@@ -154,9 +154,17 @@ def _start(
 
 
 def _system_user(now: datetime) -> Viewer:
-    """Return the owner of canary jobs; tenant, virtual cluster and user exist from the first."""
+    """Return the owner of canary jobs; tenant, virtual cluster and user exist from the first.
+
+    Raises:
+        ConflictError: a person signs in with this name, and would own the jobs.
+    """
     user = User.objects.filter(username=canaries.SYSTEM_USER).first()
     tenant = Tenant.objects.unscoped().filter(name=canaries.SYSTEM_TENANT).first()
+    if user is not None and user.last_login is not None:
+        raise ConflictError(
+            sentence("canary-account-of-person", name=user.username), field="username"
+        )
     if user is None:
         user = people.create_user(viewer=_VIEWER, username=canaries.SYSTEM_USER)
     if tenant is None:
@@ -210,6 +218,7 @@ def _finish(run: CanaryRun, job: Job | None, now: datetime) -> None:
         return
     device = Device.objects.select_for_update().get(pk=run.device_id)
     before = _health(device)
+    run.refresh_from_db(fields=["requested_by"])  # a later quarantine removes it
     if result == CanaryResult.PASSED:
         device.canary = ""
         if run.requested_by:

@@ -24,7 +24,7 @@ from scheduling.runs.models import Attempt, CanaryRun, Lease, Member
 from scheduling.runs.services import attempts
 from scheduling.runs.services.stopping import preempt_job
 from tenants.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
-from tenants.models import AuditEntry, Tenant
+from tenants.models import AuditEntry, Tenant, User
 from tessera import hardware, protocol
 from tessera.hardware import Condition
 from tessera.inventory import Device as Found
@@ -285,6 +285,31 @@ def test_an_admin_ends_a_quarantine_by_a_test(node: Node) -> None:
 
     assert device(node).healthy
     assert run.requested_by == ADMIN.username
+
+
+def test_a_quarantine_during_a_test_is_not_lifted_by_it(node: Node) -> None:
+    mark = {"viewer": ADMIN, "node_id": node.pk, "index": DEVICE, "healthy": False, "now": NOW}
+    set_device_health(**mark, reason="noisy fan")
+    run = check_device(viewer=ADMIN, node_id=node.pk, index=DEVICE, config=CONFIG, now=NOW)
+    set_device_health(**mark, reason="smoke")
+
+    ended(running(run), 0)
+
+    assert run.result == "passed"
+    assert (device(node).healthy, device(node).disabled_reason) == (False, "smoke")
+
+
+def test_a_person_with_the_name_of_the_account_gets_no_canary_jobs(node: Node) -> None:
+    User.objects.create(username=core.SYSTEM_USER, last_login=NOW)
+    due(node)
+
+    assert start_due(config=CONFIG, now=NOW) == 0
+    assert not Job.objects.unscoped().filter(owner__username=core.SYSTEM_USER).exists()
+    set_device_health(
+        viewer=ADMIN, node_id=node.pk, index=0, healthy=False, reason="noisy fan", now=NOW
+    )
+    with pytest.raises(ConflictError, match=core.SYSTEM_USER):
+        check_device(viewer=ADMIN, node_id=node.pk, index=0, config=CONFIG, now=NOW)
 
 
 def test_only_admins_test_devices_and_only_those_out_of_service(node: Node) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from scheduling.core.canaries import VIRTUAL_CLUSTER
 from scheduling.core.cpu_pools import (
     Amount,
     CpuPool,
@@ -252,6 +253,13 @@ def test_a_job_in_a_container_does_not_use_a_node_without_isolation_that_has_no_
     assert list(started(found)) == [2]
     assert found.cpu_starts[0].members[0].isolation == "none"
     assert found.reasons[1].code is ReasonCode.NODE_NOT_ISOLATED
+
+
+def test_the_tenant_of_canary_jobs_is_no_other_tenant():
+    system = replace(LANGUAGE, name=VIRTUAL_CLUSTER)
+    found = decide(snapshot_of(cpu_job(1), nodes=without_isolation(None), vcs=(VISION, system)))
+
+    assert list(started(found)) == [1]
 
 
 def without_isolation(owner: int | None) -> Any:
