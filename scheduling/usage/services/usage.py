@@ -8,22 +8,25 @@ again.
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any, Final
+from typing import Final
 
 from django.db import transaction
-from django.db.models import Case, Exists, F, Max, Min, OuterRef, Q, QuerySet, Sum, When
-from django.db.models.functions import Greatest
+from django.db.models import Exists, F, Max, Min, OuterRef, Q, QuerySet, Sum
 
-from scheduling.core.charging import charged_seconds
-from scheduling.core.lifecycle import EVICTED, end_reason
-from scheduling.enums import LeaseKind
-from scheduling.jobs.models import Job, JobEvent
-from scheduling.runs.models import CpuLease, GuestDelay, Lease
-from scheduling.runs.queries.shared_charges import divided_charges
+from scheduling.jobs.models import Job
+from scheduling.runs.models import CpuLease, Lease
 from scheduling.usage.models import UsageDay, UsageJob, UsageMark, UsageMonth
+from scheduling.usage.services.day_sums import (
+    DAY,
+    KINDS,
+    SUMS,
+    DaySum,
+    chunks,
+    day_sums,
+    start_of,
+)
 from tenants.models import UsedSoFar
 
 Whose = tuple[int, int, bool]
@@ -81,49 +84,6 @@ MARGIN: Final = timedelta(minutes=10)
 LATEST_CHANGE: Final = timedelta(days=31)
 """Maximum delay between an end and its observation for which earlier days are corrected."""
 
-_DAY: Final = timedelta(days=1)
-_SUMS: Final = ("guaranteed", "borrowed", "lost_preempted", "lost_failed", "guest", "delay", "cpu")
-_KINDS: Final = (LeaseKind.USING, LeaseKind.GUEST)
-_COLUMNS: Final = (
-    "job_id",
-    "device__is_gpu",
-    "kind",
-    "virtual_cell",
-    "begun",
-    "member__exited_at",
-    "released_at",
-    "attempt__number",
-    "attempt__outcome",
-    "attempt__failure_class",
-    "attempt__preemption__cause",
-    "attempt__ended_at",
-)
-
-
-@dataclass(slots=True)
-class _Sum:
-    """Device-seconds of a job on one day."""
-
-    guaranteed: float = 0.0
-    borrowed: float = 0.0
-    lost_preempted: float = 0.0
-    lost_failed: float = 0.0
-    guest: float = 0.0
-    delay: float = 0.0
-    cpu: float = 0.0
-
-    def add(self, other: "_Sum") -> None:
-        self.guaranteed += other.guaranteed
-        self.borrowed += other.borrowed
-        self.lost_preempted += other.lost_preempted
-        self.lost_failed += other.lost_failed
-        self.guest += other.guest
-        self.delay += other.delay
-        self.cpu += other.cpu
-
-    def columns(self) -> dict[str, float]:
-        return {name: getattr(self, name) for name in _SUMS}
-
 
 class _OvertakenError(Exception):
     """Another process has summed up use meanwhile."""
@@ -154,7 +114,7 @@ def sum_usage(*, now: datetime) -> int:
 
 def _first_changed(since: datetime) -> datetime:
     """Return the earliest time whose sums change by observations after ``since``."""
-    newer = Lease.objects.filter(kind__in=_KINDS, member__step_since__gt=since)
+    newer = Lease.objects.filter(kind__in=KINDS, member__step_since__gt=since)
     released = newer.filter(released_at__gt=since)
     live = newer.filter(released_at=None)
     ends = released.aggregate(first=Min("member__exited_at"))
@@ -191,7 +151,7 @@ def close_months(*, now: datetime) -> list[date]:
     closed = []
     done = set(UsageMonth.objects.values_list("month", flat=True))
     for month in _months_with_rows():
-        end = _start(_next_month(month))
+        end = start_of(_next_month(month))
         if month in done or mark.summed_until < end or now < end + CLOSES_AFTER:
             continue
         try:
@@ -239,14 +199,14 @@ def _mark(now: datetime) -> UsageMark | None:
     oldest = min((at for at in firsts if at is not None), default=None)
     if oldest is None:
         return None
-    begin = _start(min(oldest, now).astimezone(UTC).date())
+    begin = start_of(min(oldest, now).astimezone(UTC).date())
     return UsageMark.objects.get_or_create(name=MARK, defaults={"summed_until": begin})[0]
 
 
 def _write_day(day: date, now: datetime, mark: UsageMark) -> None:
     """Replace the rows of a day unless its month is closed, and advance the mark."""
-    sums = _sums(day, now)
-    until = max(mark.summed_until, min(now, _start(day + _DAY)))
+    sums = day_sums(day, now)
+    until = max(mark.summed_until, min(now, start_of(day + DAY)))
     with transaction.atomic():
         _move(mark, until)
         if not _is_closed(day):
@@ -256,9 +216,9 @@ def _write_day(day: date, now: datetime, mark: UsageMark) -> None:
 
 def _close(month: date, now: datetime, mark: UsageMark) -> None:
     """Close a month in one transaction."""
-    last = _next_month(month) - _DAY
+    last = _next_month(month) - DAY
     # The ends of processes shortly before midnight may have been written after the last sum.
-    sums = _sums(last, now)
+    sums = day_sums(last, now)
     with transaction.atomic():
         _move(mark, mark.summed_until)
         if _is_closed(month):
@@ -280,18 +240,18 @@ def _is_closed(day: date) -> bool:
     return UsageMonth.objects.filter(month=day.replace(day=1)).exists()
 
 
-def _replace(day: date, sums: Mapping[tuple[int, bool], _Sum]) -> None:
+def _replace(day: date, sums: Mapping[tuple[int, bool], DaySum]) -> None:
     """Replace the rows of a day, but preserve the use of jobs that were pruned meanwhile."""
     rows = _job_rows(day, sums)
     new = {row.job for row in rows}
     there = UsageJob.objects.unscoped().filter(day=day)
     alive = Exists(Job.objects.unscoped().filter(pk=OuterRef("job")))
     rows += [row for row in there.exclude(alive) if row.job not in new]
-    people: dict[tuple[int, int, int, bool], _Sum] = defaultdict(_Sum)
+    people: dict[tuple[int, int, int, bool], DaySum] = defaultdict(DaySum)
     for row in rows:
         row.pk = None
         whose = (row.tenant_id, row.virtual_cluster_id, row.owner_id, row.is_gpu)
-        people[whose].add(_Sum(**{name: getattr(row, name) for name in _SUMS}))
+        people[whose].add(DaySum(**{name: getattr(row, name) for name in SUMS}))
     there.delete()
     UsageDay.objects.unscoped().filter(day=day).delete()
     UsageJob.objects.unscoped().bulk_create(rows, batch_size=1000)
@@ -308,7 +268,7 @@ def _replace(day: date, sums: Mapping[tuple[int, bool], _Sum]) -> None:
     )
 
 
-def _job_rows(day: date, sums: Mapping[tuple[int, bool], _Sum]) -> list[UsageJob]:
+def _job_rows(day: date, sums: Mapping[tuple[int, bool], DaySum]) -> list[UsageJob]:
     whose = {
         job_id: (tenant, vc, owner, name)
         for job_id, tenant, vc, owner, name in _jobs({job_id for job_id, _ in sums})
@@ -329,133 +289,13 @@ def _job_rows(day: date, sums: Mapping[tuple[int, bool], _Sum]) -> list[UsageJob
     ]
 
 
-def _sums(day: date, now: datetime) -> Mapping[tuple[int, bool], _Sum]:
-    """Return the device-seconds of each job on a day, by job ID and GPU flag."""
-    start, end = _start(day), min(_start(day + _DAY), now)
-    leases = Lease.objects.filter(
-        Q(released_at=None) | Q(released_at__gt=start), kind__in=_KINDS, taken_at__lt=end
-    ).order_by()
-    # A promoted guest holds its device only since the lease began.
-    leases = leases.annotate(
-        begun=Case(
-            When(
-                member__started_at__isnull=False,
-                then=Greatest(F("member__started_at"), F("taken_at")),
-            )
-        )
-    )
-    found: dict[tuple[int, bool], _Sum] = defaultdict(_Sum)
-    _add_without_leases(found, day, start, end)
-    lost: list[tuple[Any, ...]] = []
-    charges = divided_charges(_devices_of_peers(start, end), since=start, until=end)
-    for pk, *row in leases.values_list("id", *_COLUMNS).iterator(chunk_size=2000):
-        job_id, is_gpu, kind, cell, started, exited, released, _, *ending, ended = row
-        if kind == LeaseKind.GUEST:
-            _add_beside(found[job_id, is_gpu], charges.get(pk), row, start, end)
-            continue
-        seconds = charges.get(
-            pk, charged_seconds(started, exited or released, since=start, until=end)
-        )
-        if cell and seconds:
-            found[job_id, is_gpu].guaranteed += seconds
-        elif seconds:
-            found[job_id, is_gpu].borrowed += seconds
-        # Lost work since the last checkpoint counts on the day on which the run ended.
-        if ended is not None and start < ended <= end and _came_to_nothing(*ending):
-            lost.append(tuple(row))
-    saved = _checkpoints({row[0] for row in lost})
-    for job_id, is_gpu, _, _, started, exited, released, number, *ending, ended in lost:
-        since = saved.get((job_id, number))
-        seconds = charged_seconds(started, exited or released, since=since, until=ended)
-        if _had_to_leave(*ending) and seconds:
-            found[job_id, is_gpu].lost_preempted += seconds
-        elif seconds:
-            found[job_id, is_gpu].lost_failed += seconds
-    return found
-
-
-def _add_without_leases(
-    found: dict[tuple[int, bool], _Sum], day: date, start: datetime, end: datetime
-) -> None:
-    """Add the use of jobs without devices, and the delays of holders by their guests."""
-    for job_id, cpu_seconds in _cpu_seconds(start, end):
-        found[job_id, False].cpu += cpu_seconds
-    for job_id, is_gpu, seconds in _delays(day):
-        found[job_id, is_gpu].delay += seconds
-
-
-def _cpu_seconds(start: datetime, end: datetime) -> Iterator[tuple[int, float]]:
-    """Yield CPUs times seconds of the instances of jobs without devices, by job."""
-    leases = CpuLease.objects.filter(
-        Q(released_at=None) | Q(released_at__gt=start), taken_at__lt=end
-    )
-    for job_id, cpus, started, exited, released in leases.order_by().values_list(
-        "job_id", "cpus", "member__started_at", "member__exited_at", "released_at"
-    ):
-        seconds = charged_seconds(started, exited or released, since=start, until=end)
-        if seconds:
-            yield job_id, cpus * seconds
-
-
-def _add_beside(
-    total: _Sum, charged: float | None, row: Sequence[Any], start: datetime, end: datetime
-) -> None:
-    """Add the time beside a holder: charged to an equal, and free for a guest."""
-    if charged is not None:
-        total.guaranteed += charged
-        return
-    _, _, _, _, started, exited, released, *_ = row
-    # A promotion may have ended the lease while the process runs.
-    over = min((at for at in (exited, released) if at is not None), default=None)
-    total.guest += charged_seconds(started, over, since=start, until=end)
-
-
-def _devices_of_peers(start: datetime, end: datetime) -> set[int]:
-    """Return the devices that jobs have shared as equals in a period."""
-    rows = Lease.objects.filter(
-        Q(released_at=None) | Q(released_at__gt=start), is_peer=True, taken_at__lt=end
-    )
-    return set(rows.order_by().values_list("device_id", flat=True))
-
-
-def _delays(day: date) -> "QuerySet[GuestDelay, tuple[int, bool, float]]":
-    return GuestDelay.objects.filter(day=day).values_list("job_id", "is_gpu", "seconds")
-
-
-def _came_to_nothing(outcome: str, failure: str, cause: str | None) -> bool:
-    return outcome == "failed" or _had_to_leave(outcome, failure, cause)
-
-
-def _had_to_leave(outcome: str, failure: str, cause: str | None) -> bool:
-    """Return whether an attempt was evicted, even if it saved its work and exited cleanly."""
-    return end_reason(outcome=outcome, failure_class=failure, evicted_by=cause) in EVICTED
-
-
-def _checkpoints(job_ids: set[int]) -> Mapping[tuple[int, int], datetime]:
-    """Return the time of the last reported checkpoint of each attempt of some jobs."""
-    found: dict[tuple[int, int], datetime] = {}
-    for chunk in _chunks(sorted(job_ids)):
-        rows = (
-            JobEvent.objects.filter(job_id__in=chunk, kind="checkpoint", attempt__isnull=False)
-            .order_by()
-            .values_list("job_id", "attempt")
-            .annotate(newest=Max("at"))
-        )
-        found |= {(job_id, attempt): newest for job_id, attempt, newest in rows}
-    return found
-
-
 def _jobs(job_ids: set[int]) -> Iterator[tuple[int, int, int, int, str]]:
-    for chunk in _chunks(sorted(job_ids)):
+    for chunk in chunks(sorted(job_ids)):
         yield from (
             Job.objects.unscoped()
             .filter(pk__in=chunk)
             .values_list("id", "tenant_id", "virtual_cluster_id", "owner_id", "name")
         )
-
-
-def _chunks(ids: list[int], size: int = 500) -> Iterator[list[int]]:
-    return (ids[start : start + size] for start in range(0, len(ids), size))
 
 
 def _months_with_rows() -> list[date]:
@@ -470,7 +310,3 @@ def _months_with_rows() -> list[date]:
 
 def _next_month(month: date) -> date:
     return (month.replace(day=1) + timedelta(days=32)).replace(day=1)
-
-
-def _start(day: date) -> datetime:
-    return datetime.combine(day, time(), UTC)
