@@ -15,7 +15,6 @@ from django.db.models.expressions import Expression
 from django.db.models.sql.compiler import SQLCompiler
 
 from scheduling.common.on_commit import request_round_on_commit, wake_node_services
-from scheduling.core.charging import charged_seconds
 from scheduling.core.gang_outcomes import GangOutcome, MemberEnd, MemberFate, judge
 from scheduling.core.jobspec import Completion, parse_stored
 from scheduling.core.lifecycle import (
@@ -34,8 +33,8 @@ from scheduling.enums import LeaseKind, MemberStep, StopCause
 from scheduling.jobs.models import Job, JobSecret
 from scheduling.jobs.services.lifecycle import Note, try_job_event, try_job_events
 from scheduling.parallelism.models import AttemptPlan
-from scheduling.runs.models import Attempt, CpuLease, Lease, Member
-from scheduling.runs.queries.shared_charges import charges_of_attempts
+from scheduling.runs.models import Attempt, Lease, Member
+from scheduling.runs.services.end_charges import Gangs, charged_at_end, end_cpu_leases
 from scheduling.runs.services.exclusions import excluded_after
 from scheduling.runs.services.receipts import settle_receipts
 from scheduling.runs.services.tallies import count_evictions
@@ -49,8 +48,6 @@ LONGEST_BACKOFF: Final = timedelta(minutes=10)
 MOST_PLAN_TRIALS: Final = 2
 QUICK_BACKOFF: Final = timedelta(seconds=1)
 AT_ONCE: Final = frozenset({FailureClass.NODE, FailureClass.PREEMPTED})
-
-Gangs = Mapping[int, Sequence[Member]]
 
 _FATE: Final = (
     "attempt_id", "role", "rank", "node_rank", "step", "exited_at", "exit_code", "exit_signal",
@@ -169,12 +166,9 @@ def _end_attempts(attempts: Sequence[Attempt], gangs: Gangs, now: datetime) -> N
     guests = [attempt.pk for attempt in attempts if attempt.is_guest]
     holders = _holders_of(guests) if guests else ()
     Lease.objects.filter(attempt_id__in=ids, released_at=None).update(released_at=now)
-    _end_cpu_leases([attempt for attempt in attempts if not attempt.devices], gangs, now)
+    end_cpu_leases([attempt for attempt in attempts if not attempt.devices], gangs, now)
     tell_coordinators(holders)
-    used = {attempt.job_id: _device_seconds(attempt, gangs, now) for attempt in attempts}
-    used |= _shared_seconds(attempts, gangs, now)
-    free = [attempt for attempt in attempts if attempt.is_guest and not attempt.is_peer]
-    _add_guest_seconds(free, gangs, now)
+    used = charged_at_end(attempts, gangs, now)
     evicted_by = settle_receipts(attempt_ids=ids)
     over = _end_or_retry_jobs(attempts, used, evicted_by, now)
     if over:
@@ -293,63 +287,6 @@ def tell_coordinators(member_ids: Collection[int]) -> None:
     members = Member.objects.filter(pk__in=sorted(set(member_ids)))
     if members.update(share_version=F("share_version") + 1):
         wake_node_services(set(members.values_list("node_id", flat=True)))
-
-
-def _add_guest_seconds(attempts: Sequence[Attempt], gangs: Gangs, now: datetime) -> None:
-    """Add the seconds that attempts have run as guests, which are not charged, to their jobs."""
-    for attempt in attempts:
-        seconds = sum(
-            charged_seconds(
-                member.started_at,
-                attempt.promoted_at or member.exited_at,
-                until=now,
-            )
-            for member in gangs[attempt.pk]
-        )
-        jobs = Job.objects.unscoped().filter(pk=attempt.job_id)
-        jobs.update(guest_seconds=F("guest_seconds") + seconds)
-
-
-def _shared_seconds(attempts: Sequence[Attempt], gangs: Gangs, now: datetime) -> dict[int, float]:
-    """Return the charged device-seconds of attempts with equals on their device, by job."""
-    shared = {
-        attempt.pk: attempt.job_id
-        for attempt in attempts
-        if attempt.is_peer or any(member.share_version for member in gangs[attempt.pk])
-    }
-    charges = charges_of_attempts(shared.keys(), until=now) if shared else {}
-    return {shared[pk]: seconds for pk, seconds in charges.items()}
-
-
-def _device_seconds(attempt: Attempt, gangs: Gangs, now: datetime) -> float:
-    """Return the charged device-seconds; a guest is charged only after its promotion."""
-    if attempt.is_guest and attempt.promoted_at is None:
-        return 0.0
-    return sum(
-        len(member.devices)
-        * charged_seconds(
-            member.started_at, member.exited_at, until=now, since=attempt.promoted_at
-        )
-        for member in gangs[attempt.pk]
-    )
-
-
-def _end_cpu_leases(attempts: Sequence[Attempt], gangs: Gangs, now: datetime) -> None:
-    """Release the CPUs of jobs without devices, and charge them to their jobs."""
-    if not attempts:
-        return
-    leases = CpuLease.objects.filter(attempt_id__in=[one.pk for one in attempts])
-    cpus = dict(leases.values_list("member_id", "cpus"))
-    leases.filter(released_at=None).update(released_at=now)
-    for attempt in attempts:
-        seconds = sum(
-            cpus.get(member.pk, 0.0)
-            * charged_seconds(member.started_at, member.exited_at, until=now)
-            for member in gangs[attempt.pk]
-        )
-        if seconds:
-            job = Job.objects.unscoped().filter(pk=attempt.job_id)
-            job.update(cpu_seconds=F("cpu_seconds") + seconds)
 
 
 def _fail_or_retry(attempt: Attempt, used_seconds: float, now: datetime) -> JobState | None:
