@@ -1,31 +1,26 @@
 """Snapshot of a round, read by a fixed number of queries in one consistent view."""
 
 import json
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
 from django.db import transaction
-from django.db.models import FilteredRelation, Max, Q, Subquery, TextField
+from django.db.models import Max, Subquery, TextField
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
 from scheduling.clusters.models import (
     ClusterRules,
-    Device,
-    Node,
     PinnedCell,
     VcQuota,
     VirtualCluster,
 )
 from scheduling.common.storages import storage_facts
 from scheduling.core.cells import ClusterSpec, Quota, VcSpec
-from scheduling.core.cpu_pools import CpuPool, pool_of
-from scheduling.core.device_types import is_display
-from scheduling.core.jobspec import Requirements
 from scheduling.core.lifecycle import HOLDING, JobState
 from scheduling.core.round.node_tenancy import stricter
 from scheduling.core.round.policy_answers import is_plain
@@ -34,10 +29,9 @@ from scheduling.core.sharing.hosts import Consent
 from scheduling.core.sweeps import LABEL
 from scheduling.core.values import (
     ClusterSnapshot,
-    NodeFacts,
     VcFacts,
 )
-from scheduling.enums import LeaseKind, NodeState
+from scheduling.enums import LeaseKind
 from scheduling.jobs.models import Job, JobDependency, Sweep
 from scheduling.rounds.models import Round
 from scheduling.rounds.snapshot.cpu_jobs import cpu_work
@@ -55,15 +49,19 @@ from scheduling.rounds.snapshot.live_jobs import (
     queued_jobs,
     stored_reason,
 )
+from scheduling.rounds.snapshot.node_rows import (
+    device_rows,
+    largest_nodes,
+    node_facts,
+    node_rows,
+    pools_of_rows,
+)
 from scheduling.rounds.snapshot.peers import with_pairs
 from scheduling.rounds.snapshot.performance_facts import device_memory, known_of
 from scheduling.runs.models import Attempt, Lease, Member
 from scheduling.topology.stored import NO_CELLS, StoredTopology
 from tenants.models import Membership
-from tessera.isolation import NAMESPACE, NONE
-
-UNPROBED: Final = NAMESPACE
-"""Assumed level of a node that was not probed; its runner does not start jobs at a lower level."""
+from tessera.isolation import NONE
 
 POLICY_SECONDS: Final = 5.0
 """Default time limit of a virtual cluster's policy, unless a round's settings set one."""
@@ -169,7 +167,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
     every = live_rows(using)
     rows = [row for row in every if row.devices]
     queued = [row for row in rows if row.state == JobState.QUEUED]
-    nodes, devices = _nodes(using), _devices(using)
+    nodes, devices = node_rows(using), device_rows(using)
     vcs, sharing = _vcs(using)
     curious = [facts.id for facts, wants_more in vcs if wants_more]
     leases, sizes, beside = _leases_by_job(using)
@@ -191,7 +189,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         topology_version=version,
         spec=spec,
         vcs=tuple(facts for facts, _ in vcs),
-        nodes=_node_facts(nodes, devices),
+        nodes=node_facts(nodes, devices),
         queued=queued_jobs(queued, caps, after, turns),
         holding=holding,
         bad_devices=frozenset(
@@ -209,8 +207,8 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         else {},
         ports_left=_ports_left(using),
         storages=storage_facts(using, {facts.id: facts.tenant for facts, _ in vcs}),
-        **plan_tables(using, rows, _largest_nodes(devices)),
-        **cpu_work(_pools(nodes, devices), every, after, turns, using),
+        **plan_tables(using, rows, largest_nodes(devices)),
+        **cpu_work(pools_of_rows(nodes, devices), every, after, turns, using),
     )
     if sharing or beside:
         running = guest_jobs((row for row in rows if row.id in beside), beside)
@@ -223,51 +221,6 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         node_ids={name: pk for pk, name, *_ in nodes},
         device_types={address: kind for _, _, address, _, _, _, kind, *_ in devices},
     )
-
-
-def _largest_nodes(devices: Iterable[tuple[Any, ...]]) -> Mapping[str, int]:
-    """Return the devices of the largest node of each type."""
-    counts = Counter((kind, node_id) for _, node_id, *_, kind, _, _, _ in devices)
-    largest: dict[str, int] = {}
-    for (kind, _), count in counts.items():
-        largest[kind] = max(count, largest.get(kind, 0))
-    return largest
-
-
-def _nodes(using: str) -> list[tuple[Any, ...]]:
-    return list(
-        Node.objects.using(using)
-        .filter(removed_at=None)
-        .annotate(
-            open_tenancy=FilteredRelation("tenancies", condition=Q(tenancies__reset_at=None)),
-            # Read as text: almost all are empty, and equal texts are parsed once.
-            dedicated_text=Cast("dedicated_to", TextField()),
-            type_memory_text=Cast("type_memory", TextField()),
-            nvlink_text=Cast("nvlink_types", TextField()),
-        )
-        .order_by("name")
-        .values_list(
-            "id", "name", "state", "contact", "has_docker", "isolation_level",
-            "open_tenancy__tenant_id", "dedicated_text", "has_rdma",
-            "driver_version", "cuda_version", "gpu_memory_bytes", "type_memory_text",
-            "nvlink_text", "cpus", "memory_bytes",
-        )
-    )  # fmt: skip
-
-
-def _devices(using: str) -> list[tuple[Any, ...]]:
-    return list(
-        Device.objects.using(using)
-        .filter(retired_at=None)
-        .annotate(
-            healthy_text=Cast("healthy", TextField()),
-            suspect_text=Cast("suspect_since", TextField()),
-        )
-        .values_list(
-            "id", "node_id", "address", "healthy_text", "cpus", "memory_bytes", "device_type",
-            "node__name", "index", "suspect_text",
-        )
-    )  # fmt: skip
 
 
 def _vcs(using: str) -> tuple[tuple[tuple[VcFacts, bool], ...], dict[int, VcSharing]]:
@@ -311,68 +264,6 @@ def _vc_facts(vc: VirtualCluster) -> VcFacts:
 def cluster_least(vc: VirtualCluster) -> str:
     """Return the cluster's minimum isolation level, which was read with a virtual cluster."""
     return getattr(vc, "cluster_least", None) or NONE
-
-
-def _node_facts(
-    nodes: list[tuple[Any, ...]], devices: list[tuple[Any, ...]]
-) -> tuple[NodeFacts, ...]:
-    share: dict[int, tuple[float, int]] = {}
-    for _, node_id, _, _, cpus, memory_bytes, *_ in devices:
-        share.setdefault(node_id, (cpus, memory_bytes))
-    return tuple(
-        NodeFacts(
-            name=name,
-            placeable=state == NodeState.READY,
-            healthy=contact != NodeState.DOWN,
-            has_docker=has_docker,
-            cpus_per_device=share.get(pk, (0.0, 0))[0],
-            memory_per_device=share.get(pk, (0.0, 0))[1],
-            isolation=level or UNPROBED,
-            owner=owner,
-            tenants=_tenants(dedicated),
-            has_rdma=has_rdma,
-            gpus=_gpu_facts(*gpus),
-            type_memory=_type_memory(memory),
-            nvlink=_names(nvlink),
-        )
-        for (
-            pk, name, state, contact, has_docker, level, owner, dedicated, has_rdma, *gpus,
-            memory, nvlink, _, _,
-        ) in nodes
-    )  # fmt: skip
-
-
-def _pools(nodes: list[tuple[Any, ...]], devices: list[tuple[Any, ...]]) -> list[CpuPool]:
-    """Return the CPUs and memory of the nodes that belong to no device; display GPUs have none."""
-    shares: dict[int, list[tuple[float, int]]] = defaultdict(list)
-    for _, node_id, _, _, cpus, memory, kind, *_ in devices:
-        if not is_display(kind):
-            shares[node_id].append((cpus, memory))
-    pools = [
-        pool_of(name, cpus=cpus, memory=memory, shares=shares.get(pk, ()))
-        for pk, name, *_, cpus, memory in nodes
-    ]
-    return [pool for pool in pools if pool is not None]
-
-
-@lru_cache(maxsize=1024)
-def _gpu_facts(driver: str, cuda: str, device_memory: int) -> Requirements:
-    return Requirements(driver=driver, cuda=cuda, device_memory=device_memory)
-
-
-@lru_cache(maxsize=1024)
-def _type_memory(stored: str) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(json.loads(stored).items()))
-
-
-@lru_cache(maxsize=1024)
-def _names(stored: str) -> tuple[str, ...]:
-    return tuple(json.loads(stored))
-
-
-@lru_cache(maxsize=1024)
-def _tenants(dedicated: str) -> frozenset[int]:
-    return frozenset(json.loads(dedicated))
 
 
 def _leases_by_job(
