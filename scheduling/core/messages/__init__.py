@@ -14,7 +14,7 @@ from scheduling.core.messages.policies import PARAMETERS, POLICIES
 from scheduling.core.messages.specs import SPECS
 from scheduling.core.messages.submits import FITTING, SUBMITS
 from tessera.messages import BASE, Table
-from tessera.reasons import REASONS
+from tessera.reason_texts import REASONS
 from tessera.remedies import REMEDIES
 
 TABLE: Final = Table(
