@@ -1,7 +1,7 @@
 """Restart of running jobs under another parallel plan, if theirs is barred."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from scheduling.core.jobspec import PlanChoice, stored_parallel
@@ -11,17 +11,24 @@ from scheduling.core.round.parallel_plans import ESTIMATED, shape_of
 from scheduling.core.round.replanning import Replacement, RunningPlan, replacement_of
 from scheduling.parallelism.models import AttemptPlan
 from scheduling.rounds.snapshot.grid_tables import plan_runs, profiled_grids
+from scheduling.runs.models import Preemption
 from scheduling.runs.services.stopping import preempt_job
 
 MOST_RUNNING: Final = 500
 """Maximum number of running plans that one call checks, those that started last."""
+MOST_RESTARTS: Final = 4
+"""Maximum number of preemptions of a job by its policy in ``WITHIN``; above it, its plan stays.
+
+Each plan is barred once, but a round reads only the newest runs, so that it can forget a bar.
+"""
+WITHIN: Final = timedelta(days=1)
 
 
 def replace_barred_plans(*, now: datetime) -> int:
     """Preempt the running jobs whose plan is barred and has a better successor on their devices.
 
     They get the usual notice, save a checkpoint, and the next round starts them under the new
-    plan. Without running plans, there is one query; otherwise three.
+    plan. Without running plans, there is one query; otherwise three, and one for each barred plan.
 
     Returns:
         The number of preempted jobs.
@@ -36,7 +43,7 @@ def replace_barred_plans(*, now: datetime) -> int:
     for plan in plans:
         model = plan.tenant_id, plan.fingerprint
         found = replacement_of(_running(plan), grids.get(model, ()), runs.get(model, ()))
-        if found is not None:
+        if found is not None and not _restarts_often(plan.attempt.job_id, now):
             replaced += preempt_job(
                 job_id=plan.attempt.job_id,
                 for_job=0,
@@ -45,6 +52,13 @@ def replace_barred_plans(*, now: datetime) -> int:
                 now=now,
             )
     return replaced
+
+
+def _restarts_often(job_id: int, now: datetime) -> bool:
+    receipts = Preemption.objects.filter(
+        job_id=job_id, cause=PreemptionRule.POLICY, for_job=None, asked_at__gt=now - WITHIN
+    )
+    return receipts.count() >= MOST_RESTARTS
 
 
 def _running_plans() -> Sequence[AttemptPlan]:

@@ -115,18 +115,22 @@ def keep_shared(*, node_id: int, devices: Sequence[DeviceReading], now: datetime
 
 
 def _keep_suspensions(suspensions: Mapping[int, SuspensionReading], now: datetime) -> None:
-    """Store how the running attempts of some jobs were suspended, and are now."""
-    for job_id, found in sorted(suspensions.items()):
-        if not found.number and not found.tier:
-            continue
-        attempts = Attempt.objects.filter(job_id=job_id, ended_at=None)
-        attempts.update(
+    """Store how the running attempts of some jobs were suspended, and are now.
+
+    A node cannot report a longer suspension than the attempt has existed.
+    """
+    told = {job: one for job, one in suspensions.items() if one.number or one.tier}
+    if not told:
+        return
+    attempts = Attempt.objects.filter(job_id__in=told, ended_at=None).order_by("job_id")
+    for attempt_id, job_id, begin in attempts.values_list("pk", "job_id", "created_at"):
+        found, age = told[job_id], max((now - begin).total_seconds(), 0.0)
+        current = None if found.now_for is None else timedelta(seconds=min(found.now_for, age))
+        Attempt.objects.filter(pk=attempt_id, ended_at=None).update(
             suspended_by=found.tier,
             suspensions=found.number,
-            suspended_seconds=found.seconds,
-            suspended_since=(
-                None if found.now_for is None else now - timedelta(seconds=min(found.now_for, 1e8))
-            ),
+            suspended_seconds=min(found.seconds, age),
+            suspended_since=None if current is None else now - current,
         )
 
 

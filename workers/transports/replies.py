@@ -133,6 +133,7 @@ def _company(device: Fields) -> CompanyReading | None:
 
 
 def _read_company(take: Fields) -> CompanyReading:
+    guests = {one.run_id: one for one in map(_guest, take.items("guests", MAX_GUESTS))}
     return CompanyReading(
         holder_run_id=take.text("holder_run_id", None, 256),
         baseline=take.optional_number("baseline", 0.0, 1e9),
@@ -145,7 +146,7 @@ def _read_company(take: Fields) -> CompanyReading:
         closings=take.integer("closings", 0, 0, (1 << 31) - 1),
         delay_seconds=take.number("delay_seconds", 0.0, 0.0, 1e10),
         memory_free=take.optional_integer("memory_free", 0, 1 << 60),
-        guests=tuple(_guest(item) for item in take.items("guests", MAX_GUESTS)),
+        guests=tuple(guests.values()),
         suspension=_suspension(take),
     )
 

@@ -6,7 +6,7 @@ document comes from a job, so it may be hostile.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from math import isfinite
+from math import inf
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from scheduling.core.values import Timed
@@ -16,6 +16,8 @@ MOST_POINTS: Final = 16
 LARGEST_BATCH: Final = 1 << 30
 MOST_STEPS: Final = 1_000
 LONGEST_SECONDS: Final = 86_400.0
+SHORTEST_STEP: Final = 1e-6
+"""Minimum duration of a step in seconds, so that no rate is infinite."""
 LARGEST_NOISE: Final = 1e30
 LONGEST_NAME: Final = 40
 _KEYS: Final = frozenset({"version", "software", "points", "noise", "seconds"})
@@ -77,14 +79,18 @@ def _point(given: object, device_type: str) -> Timed:
     accumulation = _whole(given, "accumulation", LARGEST_BATCH)
     if accumulation > batch:
         raise BatchProfileError("accumulation is larger than batch")
+    steps = _whole(given, "steps", MOST_STEPS)
+    seconds = _number(given, "seconds", LONGEST_SECONDS)
+    if seconds < steps * SHORTEST_STEP:
+        raise BatchProfileError(f"seconds is below {SHORTEST_STEP:g} for each step")
     return Timed(
         type=device_type,
         nodes=1,
         devices=1,
         batch=batch,
         accumulation=accumulation,
-        steps=_whole(given, "steps", MOST_STEPS),
-        seconds=_number(given, "seconds", LONGEST_SECONDS),
+        steps=steps,
+        seconds=seconds,
     )
 
 
@@ -114,7 +120,9 @@ def _whole(given: Mapping[str, Any], name: str, most: int) -> int:
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    # A comparison also works with integers that are too large for a float.
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and -inf < value < inf
 
 
 class ProfiledSpeeds:

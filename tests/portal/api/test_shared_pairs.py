@@ -88,6 +88,17 @@ WAITS = SuspensionReading(tier="T1", number=4, seconds=240.0, now_for=12.0)
 WORKS = SuspensionReading(tier="T0", number=3, seconds=180.0)
 
 
+def test_no_report_makes_a_suspension_longer_than_its_attempt(pair: tuple[Job, Job]) -> None:
+    begin = database_now() - timedelta(seconds=60)
+    Attempt.objects.filter(job=pair[0]).update(created_at=begin)
+    forged = SuspensionReading(tier="T1", number=1, seconds=1e10, now_for=1e10)
+
+    report(holder=forged, at=begin + timedelta(seconds=60))
+
+    found = Attempt.objects.get(job=pair[0])
+    assert (found.suspended_seconds, found.suspended_since) == (60.0, begin)
+
+
 def test_both_jobs_of_a_pair_see_each_other_with_loss_and_duty(
     api: Any, pair: tuple[Job, Job]
 ) -> None:

@@ -1,11 +1,13 @@
 """Running jobs with barred plans leave, and start under the next plan."""
 
+from datetime import timedelta
+
 import pytest
 
 from scheduling.core.lifecycle import JobState
 from scheduling.jobs.models import Job, JobEvent
 from scheduling.parallelism.models import AttemptPlan
-from scheduling.parallelism.replanning import replace_barred_plans
+from scheduling.parallelism.replanning import MOST_RESTARTS, replace_barred_plans
 from scheduling.runs.models import Attempt, AttemptProgress, Preemption
 from tessera import protocol
 from tests.factories.attempts import end_member, members_of, run_members
@@ -67,6 +69,27 @@ def test_a_running_job_with_a_slow_plan_restarts_under_the_next_one():
     plan = AttemptPlan.objects.unscoped().get(attempt__job=job, attempt__ended_at=None)
     assert [stage["data"] for stage in plan.plan["stages"]] == [4]
     assert JobEvent.objects.filter(job=job, kind="replanned").exists()
+
+
+@pytest.mark.parametrize(("hours", "replaced"), [(23, 0), (25, 1)])
+def test_a_job_restarts_at_most_four_times_in_a_day(hours: int, replaced: int):
+    job = running(step=1.0)
+    asked = NOW - timedelta(hours=hours)
+    for number in range(2, 2 + MOST_RESTARTS):
+        attempt = Attempt.objects.create(
+            job=job,
+            number=number,
+            uid=f"earlier-{number}",
+            round_number=1,
+            port=20_000 + number,
+            created_at=asked,
+            ended_at=asked,
+        )
+        Preemption.objects.create(
+            attempt=attempt, job=job, cause="policy", grace_seconds=5, asked_at=asked
+        )
+
+    assert replace_barred_plans(now=NOW) == replaced
 
 
 def test_a_running_job_with_a_good_plan_stays():

@@ -38,6 +38,14 @@ def test_the_state_of_a_coordinator_is_read_with_its_guests() -> None:
     assert (guest.duty, guest.memory, guest.frozen) == (0.3, None, True)
 
 
+def test_a_guest_that_is_reported_twice_counts_once() -> None:
+    (guest,) = COMPANY["guests"]
+    found = company(guests=[guest, {**guest, "frozen": False}])
+
+    assert found is not None
+    assert [one.frozen for one in found.guests] == [False]
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -59,7 +59,12 @@ def test_a_valid_profile_has_its_points_in_order():
         {"noise": [1.0]},
         {"noise": [-1.0, 1.0]},
         {"noise": [float("inf"), 1.0]},
+        {"noise": [1.0, 10**400]},
         {"seconds": -1},
+        {"seconds": 10**400},
+        {"points": [{**point(16), "seconds": 5e-324}]},
+        {"points": [{**point(16), "seconds": 10**400}]},
+        {"points": [{**point(16), "batch": 10**400}]},
         {"other": 1},
     ],
 )
