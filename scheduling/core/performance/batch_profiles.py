@@ -102,7 +102,7 @@ def _noise(given: object) -> tuple[float, float] | None:
     for one in given:
         if not _is_number(one) or not 0.0 <= one <= LARGEST_NOISE:
             raise BatchProfileError(f"noise is not between 0 and {LARGEST_NOISE:g}")
-    return float(given[0]), float(given[1])
+    return (float(given[0]), float(given[1])) if any(given) else None
 
 
 def _number(given: Mapping[str, Any], name: str, most: float) -> float:

@@ -44,6 +44,12 @@ def test_a_valid_profile_has_its_points_in_order():
     assert (found.noise, found.seconds, found.software) == ((1.0, 400.0), 2.5, "2.13.0")
 
 
+def test_a_noise_without_a_number_above_0_is_unknown_as_in_reports_of_runs():
+    found = read_batch_profile({**batch_profile(), "noise": [0.0, 0]}, device_type="a")
+
+    assert found.noise is None
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
