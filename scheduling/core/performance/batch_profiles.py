@@ -121,8 +121,9 @@ def _whole(given: Mapping[str, Any], name: str, most: int) -> int:
 
 def _is_number(value: object) -> TypeGuard[float]:
     # A comparison also works with integers that are too large for a float.
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and -inf < value < inf
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return -inf < value < inf
 
 
 class ProfiledSpeeds:
