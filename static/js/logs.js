@@ -6,8 +6,10 @@ import { lookForTopics } from "./live.js";
 const CHUNK = 65_536;
 const TAIL = 4 * CHUNK;
 const MOST_LINES = 8000;
+const MOST_SPANS = 200;
 const RETRY_MS = 3000;
 const ESCAPES = /\x1b\[[0-9;?]*[ -/]*[@-~]/g;
+const LAST_RETURN = /\r(?:\x1b\[[0-9;?]*[ -/]*[@-~])*$/;
 const ERROR = /\b(error|traceback|exception|fatal|critical|out of memory|killed)\b/i;
 const WARNING = /\b(warn|warning|deprecat\w+)\b/i;
 const OWN = /^\[tessera\]/;
@@ -20,11 +22,48 @@ function kind(text) {
   return WARNING.test(text) ? "warn" : "";
 }
 
-// Render text as a terminal does: without colours; after a carriage return only the last text remains.
-function printable(text) {
-  const plain = text.replace(ESCAPES, "");
-  const trimmed = plain.endsWith("\r") ? plain.slice(0, -1) : plain;
+// As in a terminal, after a carriage return only the last text of a line remains.
+function lastText(text) {
+  const trimmed = text.replace(LAST_RETURN, "");
   return trimmed.slice(trimmed.lastIndexOf("\r") + 1);
+}
+
+// Returns the class of a text after an SGR sequence such as "1;31"; other escapes change nothing.
+function styled(style, escape) {
+  if (!escape.endsWith("m") || !/^[0-9;]*$/.test(escape.slice(2, -1))) return style;
+  const codes = escape.slice(2, -1).split(";").map(Number);
+  let { bold, colour } = style;
+  for (let place = 0; place < codes.length; place += 1) {
+    const code = codes[place];
+    if (code === 0) { bold = false; colour = ""; }
+    else if (code === 1) bold = true;
+    else if (code === 22) bold = false;
+    else if ((code >= 30 && code <= 37) || (code >= 90 && code <= 97)) colour = `sgr${code % 10}`;
+    else if (code === 39) colour = "";
+    // Colours of 256 or of RGB values, which are not shown, with their parameters.
+    else if (code === 38 || code === 48) place += codes[place + 1] === 5 ? 2 : 4;
+  }
+  return { bold, colour };
+}
+
+// Appends the text with its terminal colours; at most MOST_SPANS parts of a line have a style.
+function paint(target, text) {
+  let style = { bold: false, colour: "" };
+  let at = 0;
+  const put = (end) => {
+    const part = text.slice(at, end).replace(ESCAPES, "");
+    if (!part) return;
+    const names = [style.colour, style.bold ? "bold" : ""].filter(Boolean).join(" ");
+    if (!names || target.childNodes.length >= MOST_SPANS) target.append(part);
+    else target.append(Object.assign(document.createElement("span"), { className: names, textContent: part }));
+  };
+  for (const found of text.matchAll(ESCAPES)) {
+    put(found.index);
+    style = styled(style, found[0]);
+    at = found.index + found[0].length;
+    if (target.childNodes.length >= MOST_SPANS) break;
+  }
+  put(text.length);
 }
 
 class LogView {
@@ -211,11 +250,14 @@ class LogView {
   }
 
   row(line) {
-    const text = printable(line);
+    const text = lastText(line);
     const row = document.createElement("li");
-    row.className = kind(text);
+    row.className = kind(text.replace(ESCAPES, ""));
     const place = Object.assign(document.createElement("span"), { className: "ln" });
-    row.append(place, Object.assign(document.createElement("span"), { className: "tx", textContent: text }));
+    const shown = Object.assign(document.createElement("span"), { className: "tx" });
+    if (text.includes("\x1b")) paint(shown, text);
+    else shown.textContent = text;
+    row.append(place, shown);
     return row;
   }
 

@@ -266,6 +266,21 @@ def test_a_line_longer_than_what_is_loaded_is_shown_as_far_as_it_goes(page: Page
     expect(lines).to_have_text(["begin", "40000 of 40000", "end"])
 
 
+def test_a_log_has_the_colours_of_a_terminal_and_no_other_escapes(page: Page) -> None:
+    server = Server(page, LOG)
+    server.log = (
+        "plain \x1b[1;31mred\x1b[0m \x1b[38;5;31mrest\x1b[39m\n"
+        "10 %\r20 %\x1b[32m ok\x1b[m\r\x1b[K\n\x1b[?25l<b>\x1b[2J\n"
+    )
+    page.reload()
+
+    lines = page.locator(".log .tx")
+    expect(lines).to_have_text(["plain red rest", "20 % ok", "<b>"])
+    expect(page.locator(".log .sgr1.bold")).to_have_text("red")
+    expect(page.locator(".log .sgr2")).to_have_text("ok")
+    assert page.locator(".log .tx span").count() == 2
+
+
 def test_what_stands_earlier_joins_on_to_a_line_that_still_goes_on(page: Page) -> None:
     server = Server(page, LOG)
     lines = page.locator(".log .tx")
