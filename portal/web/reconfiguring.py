@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from itertools import islice
 from typing import Any, Final
 
 from django.contrib import messages
@@ -15,6 +16,7 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext as _
 
+from portal.web.cluster_drawing import cells_in_words
 from portal.web.components import words
 from portal.web.forms import error_text, shown_version
 from portal.web.viewing import PageRequest, page
@@ -38,6 +40,8 @@ from tenants.roles import Permission
 PREFIX: Final = "share:"
 MOST_FIELDS: Final = 5000
 NEW_PINS: Final = 2
+MOST_OFFERED: Final = 500
+"""Cells and nodes that the fields offer, largest cells first; others are typed."""
 _COUNT: Final = re.compile(r"[0-9]{1,6}")
 _NAMES: Final = re.compile(r"[\s,]+")
 
@@ -242,6 +246,16 @@ def new_pins(sent: Sent) -> tuple[NewPin, ...]:
     return (*filled, *empty)
 
 
+def _addresses(topology: TopologyNow) -> Iterator[tuple[str, str]]:
+    """Yield the address of each cell up to a node, with its devices and level in words."""
+    for chain in topology.cells.chains.values():
+        view = topology.chains[chain.name]
+        for level in reversed(view.levels):
+            text = cells_in_words(1, view.device_type, level.level)
+            for cell in range(chain.base[level.number], chain.base[level.number + 1]):
+                yield chain.address[cell], text
+
+
 def _changes(sent: Sent, spec: ClusterSpec) -> Iterator[ChangeVc]:
     promised = _promised(spec)
     for vc in spec.virtual_clusters:
@@ -362,6 +376,8 @@ def _shown(
         "acts": (*sent.cordoned, *sent.uncordoned, *sent.removed),
         "seen": sent.digest() if effect is not None and effect.change.fits else "",
         "can_manage_nodes": asked.viewer.can(Permission.MANAGE_NODES),
+        "addresses": tuple(islice(_addresses(topology), MOST_OFFERED)),
+        "node_names": tuple(islice(topology.trees, MOST_OFFERED)),
         **said,
     }
     return asked.render("virtual_clusters/reconfigure.html", context, status=status)

@@ -1,5 +1,6 @@
 """The page of a reconfiguration, and what a virtual cluster's page shows of its cells."""
 
+import re
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from portal.web.reconfiguring import field_name, read_form
 from scheduling.clusters.models import Node, PinnedCell, Topology, VcQuota
 from scheduling.jobs.models import Job
 from scheduling.runs.models import Lease
+from scheduling.topology.current import current_topology
 from tenants.models import AuditEntry
 from tests.factories.cluster import make_job, make_virtual_cluster
 from tests.support.cluster_pages import HTMX, Stage, make_stage, read, sign_in, words_of
@@ -265,3 +267,16 @@ def test_the_fields_survive_any_name() -> None:
     found = read_form(sent)
 
     assert found.counts == {(vc, 'c,|"', "l'é"): 2 for vc in ("a b", 'x"]', "ü")}
+
+
+def test_the_fields_offer_cells_with_their_level_and_nodes(root: Client, stage: Stage) -> None:
+    html = root.get(PAGE).content.decode()
+
+    lists = dict(re.findall(r'<datalist id="([\w-]+)">(.*?)</datalist>', html, re.DOTALL))
+    cells = dict(re.findall(r'value="([^"]+)">([^<]+)<', lists["cell-addresses"]))
+    names = set(Node.objects.filter(removed_at=None).values_list("name", flat=True))
+    assert set(re.findall(r'value="([^"]+)"', lists["node-names"])) == names
+    assert names <= {address.split("/")[-1] for address, text in cells.items() if "node" in text}
+    assert {text.split()[-1] for text in cells.values()} >= {"node", "socket", "device"}
+    topology = current_topology()
+    assert all(topology.cell_at(address) for address in cells)
