@@ -158,7 +158,10 @@ def _too_wide(
         request=request,
         code=WaitCode.EXCEEDS_VC_MAX,
         message=message(
-            "job-too-wide", wanted=devices(request.leaf_count), level=level, most=most
+            "job-too-wide",
+            wanted=devices(request.leaf_count),
+            level=_level_words(books, chain, level),
+            most=most,
         ),
         reason=reason,
         unblock=(message("ask-at-most-or-spread", most=devices(most)),),
@@ -283,7 +286,9 @@ def _quota_refusal(
     return Wait(
         request=request,
         code=WaitCode.NO_CELL_OF_LEVEL if apart else WaitCode.VC_GUARANTEE_IN_USE,
-        message=message("guarantee-apart", **facts, free=free, level=level)
+        message=message(
+            "guarantee-apart", **facts, free=free, level=_level_words(books, chain, level)
+        )
         if apart
         else message("guarantee-in-use", **facts, used=total - free),
         reason=reason,
@@ -321,12 +326,21 @@ def _quota_in_chains(books: CellBooks, request: GangRequest, chains: list[str]) 
     if request.pinned is not None:
         return message("the-pinned-cell", pinned=request.pinned)
     cells = tuple(
-        message("cells-of-level", count=count, level=level)
+        message("cells-of-level", count=count, level=_level_words(books, chain, level))
         for chain in chains
         if len(chains) == 1 or most_devices(books, request, chain)
         for level, count in _cells_in(books, request, chain).items()
     )
     return Listing(cells) if cells else message("no-cells")
+
+
+def _level_words(books: CellBooks, chain: str, level: str) -> str:
+    """Return a level without its device type as a prefix: ``cpu-a node`` for ``cpu-a-node``."""
+    known = books.topology.chains.get(chain)
+    prefix = "" if known is None else f"{known.leaf_type}-"
+    if not prefix or not level.casefold().startswith(prefix.casefold()) or level == prefix:
+        return level
+    return f"{level[: len(prefix) - 1]} {level[len(prefix) :]}"
 
 
 def _cells_in(books: CellBooks, request: GangRequest, chain: str) -> dict[str, int]:
@@ -400,7 +414,7 @@ def _opportunistic_refusal(
         if len(books.topology.leaf_types[kind]) == 1
         else message("type-in-chain", kind=kind, chain=chain),
         "request": shape(request),
-        "level": level,
+        "level": _level_words(books, chain, level),
     }
     return Wait(
         request=request,

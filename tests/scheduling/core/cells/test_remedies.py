@@ -127,7 +127,7 @@ def test_the_smallest_job_that_is_enough_is_named_first() -> None:
     found = engine.remedies(wait)
 
     assert wait.code is WaitCode.VC_GUARANTEE_IN_USE
-    assert wait.quota == Listing((message("cells-of-level", count=2, level="A-node"),))
+    assert wait.quota == Listing((message("cells-of-level", count=2, level="A node"),))
     assert wait.level == "A-pair"
     assert found.ends == ("large",)
     assert len(found.cells) == 1
@@ -167,7 +167,7 @@ def test_a_refusal_reports_which_level_is_missing() -> None:
     assert wait.code is WaitCode.VC_GUARANTEE_IN_USE
     assert (wait.chain, wait.level) == ("A-pod", "A-node")
     assert wait.text == (
-        "Virtual cluster v1 is guaranteed 2 × A-node; 7 of its 8 devices are in use,"
+        "Virtual cluster v1 is guaranteed 2 × A node; 7 of its 8 devices are in use,"
         " and it needs 1 instance of 4 devices."
     )
 
@@ -180,7 +180,7 @@ def test_a_refusal_of_any_type_counts_the_devices_of_all_that_it_names() -> None
 
     assert isinstance(wait, Wait)
     assert wait.text == (
-        "Virtual cluster v1 is guaranteed 2 × A-node, 1 × B-node; 7 of its 12 devices are in"
+        "Virtual cluster v1 is guaranteed 2 × A node, 1 × B node; 7 of its 12 devices are in"
         " use, and it needs 2 instances of 4 devices."
     )
 
@@ -243,7 +243,7 @@ def test_who_holds_guarantees_is_in_the_way_of_an_opportunistic_gang() -> None:
     assert wait.code is WaitCode.OPPORTUNISTIC_NO_IDLE
     assert wait.blocked_by == ("vision", "language")
     assert wait.text == (
-        "4 devices of gpu are idle, but not as 2 instances of 8 devices on level gpu-node."
+        "4 devices of gpu are idle, but not as 2 instances of 8 devices on level gpu node."
     )
     found = engine.remedies(wait)
     assert set(found.ends) == {"vision", "language"}
@@ -258,7 +258,7 @@ def test_where_nothing_is_idle_the_sentence_says_no_more() -> None:
     assert isinstance(wait, Wait)
 
     assert wait.text == (
-        "No device of gpu is idle, and it needs 1 instance of 4 devices on level gpu-node."
+        "No device of gpu is idle, and it needs 1 instance of 4 devices on level gpu node."
     )
 
 
@@ -271,7 +271,7 @@ def test_idle_devices_are_counted_on_the_one_chain_that_has_most() -> None:
 
     assert wait.chain == "old-node"
     assert wait.text == (
-        "11 devices of old are idle, but not as 2 instances of 8 devices on level old-node."
+        "11 devices of old are idle, but not as 2 instances of 8 devices on level old node."
     )
     assert wait.blocked_by == ("vision", "other", "language")
     assert engine.remedies(wait).ends == ("other",)

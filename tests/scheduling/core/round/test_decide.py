@@ -197,7 +197,7 @@ def test_a_waiting_job_is_told_the_smallest_change_that_lets_it_start():
 
     reason = result.reasons[3]
     assert reason.code is ReasonCode.VC_GUARANTEE_IN_USE
-    assert "is guaranteed 1 × a-node" in reason.text
+    assert "is guaranteed 1 × a node" in reason.text
     assert reason.blocked_by[0] == 2
     assert english(reason.unblock[0]) == "One blocking job ends; it has 6 devices."
 
