@@ -108,7 +108,7 @@ def csv_file(head: Sequence[str], rows: Iterable[Sequence[str]], name: str) -> H
     text = StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow(head)
-    writer.writerows([_inert(cell) for cell in row] for row in rows)
+    writer.writerows(rows)
     return HttpResponse(
         text.getvalue(),
         content_type=f"{MEDIA_TYPE}; charset=utf-8",
@@ -117,17 +117,6 @@ def csv_file(head: Sequence[str], rows: Iterable[Sequence[str]], name: str) -> H
             "Cache-Control": "private, no-store",
         },
     )
-
-
-def _inert(cell: str) -> str:
-    """Return a cell that a spreadsheet does not read as a formula; numbers are unchanged."""
-    if not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return cell
-    try:
-        float(cell)
-    except ValueError:
-        return f"'{cell}"
-    return cell
 
 
 def _cells(found: Usage, line: UsageLine, unit: str, hours: Hours) -> list[str]:
@@ -142,10 +131,10 @@ def _cells(found: Usage, line: UsageLine, unit: str, hours: Hours) -> list[str]:
         line.virtual_cluster,
         unit,
     )
-    return [*map(_plain, texts), *(f"{number:.4f}" for number in numbers)]
+    return [*map(plain_text, texts), *(f"{number:.4f}" for number in numbers)]
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """Return a text with a prefix that stops spreadsheets from evaluating it as a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text
 

@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from portal.addresses import address
-from portal.api.history import csv_file
+from portal.api.history import csv_file, plain_text
 from portal.i18n import translated, word
 from portal.web.components import words
 from portal.web.components.states import NODE_STATES
@@ -131,7 +131,7 @@ def audit_csv(asked: PageRequest) -> HttpResponse:
 
 
 def _cells(entry: AuditEntry) -> tuple[str, ...]:
-    return (
+    texts = (
         entry.at.astimezone(UTC).isoformat(timespec="milliseconds"),
         entry.actor_name,
         entry.token_prefix,
@@ -145,6 +145,7 @@ def _cells(entry: AuditEntry) -> tuple[str, ...]:
         entry.message,
         entry.request_id,
     )
+    return tuple(map(plain_text, texts))
 
 
 def _filters(asked: PageRequest) -> dict[str, str]:
@@ -232,7 +233,7 @@ def value_words(value: object) -> str:
     if isinstance(value, bool):
         return str(translated(_("yes") if value else _("no")))
     if isinstance(value, Mapping) and set(value) == QUOTA:
-        text = f"{value['count']} × {word(str(value['level']))}"
+        text = f"{value['count']} × {_cell_words(str(value['chain']), str(value['level']))}"
     elif isinstance(value, Mapping):
         # Other keys may be names given by people.
         named = word if set(value) == POLICY else str
@@ -244,6 +245,12 @@ def value_words(value: object) -> str:
     else:
         text = word(str(value)) if value in WORDS else _moment_words(str(value))
     return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"
+
+
+def _cell_words(chain: str, level: str) -> str:
+    """Format a level apart from its device type: ``cpu-a socket``, in the chain ``cpu-a-node``."""
+    kind, dash, name = level.rpartition("-")
+    return f"{kind} {word(name)}" if dash and chain.startswith(f"{kind}-") else word(level)
 
 
 def _moment_words(text: str) -> str:

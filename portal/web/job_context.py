@@ -287,7 +287,9 @@ def _goodput(detail: JobDetail, pace: Pace | None) -> Stat:
         label=_("Goodput"),
         value=words.amount(pace.goodput),
         unit=_("samples/s"),
-        context=_("%(share)s of %(throughput)s samples/s")
+        context=_("equal to the throughput")
+        if share == words.percent(1.0)
+        else _("%(share)s of %(throughput)s samples/s")
         % {"share": share, "throughput": words.amount(pace.throughput)},
     )
 

@@ -92,7 +92,7 @@ SAMPLES: Final = (
         name="hello",
         summary=gettext_lazy("1 device for a few seconds"),
         text="""\
-# A command, and the devices it needs.
+# A command and its devices.
 name: hello
 virtual_cluster: {vc}
 roles:

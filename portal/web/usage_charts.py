@@ -1,6 +1,7 @@
 """Charts of the page *Usage*: use by day and tenant, and the budget that is left."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, date, timedelta
 from typing import Any, Final
 
@@ -26,7 +27,14 @@ def figure(asked: PageRequest, chart: str) -> HttpResponse:
     found = daily_use(asked.viewer, since=first, until=last)
     days = [first + timedelta(days=place) for place in range((last - first).days + 1)]
     if chart == "days":
-        built = days_figure(found, days)
+        slots = (
+            None if found.hours else daily_use(asked.viewer, since=first, until=last, is_gpu=False)
+        )
+        built = (
+            days_figure(replace(slots, budgets={}), days, unit=_("slot-hours"))
+            if slots is not None and slots.hours
+            else days_figure(found, days, unit=_("GPU-hours"))
+        )
     elif chart == "budget":
         built = budget_figure(found, days, today=asked.now.astimezone(UTC).date())
     else:
@@ -34,8 +42,8 @@ def figure(asked: PageRequest, chart: str) -> HttpResponse:
     return JsonResponse(built, headers={"Cache-Control": "private, no-store"})
 
 
-def days_figure(found: DailyUse, days: Sequence[date]) -> dict[str, Any]:
-    """Build stacked bars of GPU-hours by day, and the daily pace of all budgets."""
+def days_figure(found: DailyUse, days: Sequence[date], *, unit: str) -> dict[str, Any]:
+    """Build stacked bars of hours by day, and the daily pace of all budgets."""
     totals = {name: sum(hours.values()) for name, hours in found.hours.items()}
     ranked = sorted(totals, key=lambda name: (-totals[name], name))
     # By name, so that a tenant mostly has the same colour in both charts.
@@ -63,12 +71,12 @@ def days_figure(found: DailyUse, days: Sequence[date]) -> dict[str, Any]:
         "data": traces if groups else [],
         "layout": {
             "xaxis": _axis(days),
-            "yaxis": {"title": {"text": _("GPU-hours")}, "rangemode": "tozero"},
+            "yaxis": {"title": {"text": unit}, "rangemode": "tozero"},
             "barmode": "stack",
         },
         "empty": _("No GPU-hours in this month."),
-        "summary": _("%(hours)s GPU-hours in this month; most by %(name)s.")
-        % {"hours": words.gpu_hours(sum(totals.values())), "name": ranked[0]}
+        "summary": _("%(hours)s %(unit)s in this month; most by %(name)s.")
+        % {"hours": words.gpu_hours(sum(totals.values())), "unit": unit, "name": ranked[0]}
         if ranked
         else _("No GPU-hours in this month."),
     }

@@ -1,4 +1,4 @@
-"""Charged hours of GPUs by day and tenant, with the tenants' monthly budgets."""
+"""Charged hours of GPUs or CPU slots by day and tenant, with the tenants' monthly budgets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,12 +26,19 @@ class DailyUse:
     budgets: Mapping[str, float]
 
 
-def daily_use(viewer: Viewer, *, since: date, until: date) -> DailyUse:
-    """Return the GPU-hours of each day from ``since`` to ``until``, in two queries."""
+def daily_use(viewer: Viewer, *, since: date, until: date, is_gpu: bool = True) -> DailyUse:
+    """Return the hours of each day from ``since`` to ``until``, in two queries.
+
+    Args:
+        viewer: sees own use, or that of whole tenants.
+        since: first day.
+        until: last day.
+        is_gpu: hours of GPUs; otherwise of CPU slots.
+    """
     found: dict[int, dict[date, float]] = {}
     for tenant, day, seconds in (
         UsageDay.objects.visible_to(viewer)
-        .filter(visible_use(viewer), day__gte=since, day__lte=until, is_gpu=True)
+        .filter(visible_use(viewer), day__gte=since, day__lte=until, is_gpu=is_gpu)
         .order_by()
         .values_list("tenant_id", "day")
         .annotate(held=Sum(F("guaranteed") + F("borrowed")))

@@ -164,6 +164,18 @@ def test_a_waiting_job_shows_reason_and_remedies(alice: Client) -> None:
     assert "scheduler-not-running" in text
 
 
+def test_a_goodput_without_loss_is_not_a_share_of_itself(alice: Client, nodes: list[Node]) -> None:
+    now = datetime.now(UTC)
+    job = put_into(make_job(worker={"devices": 2}), "running", now=now)
+    add_sample(job, run_attempt(job, nodes[0], now=now, devices=(0, 1)), now)
+    GoodputSample.objects.update(goodput=1372.0, throughput=1372.0)
+
+    text = read(alice, f"/jobs/{job.pk}/")
+
+    assert "equal to the throughput" in text
+    assert "of 1,372 samples/s" not in text
+
+
 def test_numbers_of_a_running_job_open_its_page(alice: Client, nodes: list[Node]) -> None:
     now = datetime.now(UTC)
     job = put_into(make_job(worker={"devices": 2}), "running", now=now)

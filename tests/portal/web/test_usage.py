@@ -145,3 +145,17 @@ def test_charts_show_use_by_day_and_the_budget_that_is_left(client: Client, stag
         assert "language" not in client.get(f"/usage/{chart}.json").content.decode()
     # A member sees only their own use, so the budget of the tenant would look too full.
     assert client.get("/usage/budget.json").json()["data"] == []
+
+
+def test_days_of_a_cluster_without_gpus_are_slot_hours(client: Client, stage: Stage) -> None:
+    UsageDay.objects.unscoped().update(is_gpu=False, guaranteed=7200.0, borrowed=0.0)
+    GpuHourBudget.objects.create(tenant=stage.vision, hours=8.0)
+    sign_in(client, "root")
+
+    days = client.get("/usage/days.json").json()
+
+    assert {trace["name"] for trace in days["data"]} == {"language", "vision"}
+    assert sum(sum(trace["y"]) for trace in days["data"]) == 4.0
+    assert days["layout"]["yaxis"]["title"]["text"] == "slot-hours"
+    assert "4.0 slot-hours in this month" in words_of(days["summary"])
+    assert '<span class="remark">slot-hours</span>' in read(client, "/usage/")

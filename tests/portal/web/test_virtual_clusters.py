@@ -176,7 +176,7 @@ def test_a_shape_is_saved_and_recorded_with_before_and_after(root: Client, stage
     assert [cell["level"] for cell in entry.after["cells"]] == ["a-node", "a-socket"]
     said = words_of(read(root, address(stage)))
     assert "Recent changes Audit root" in said
-    assert "to 1 × a-node; 1 × a-socket" in said
+    assert "to 1 × a node; 1 × a socket" in said
 
 
 def test_a_shape_that_does_not_fit_is_not_saved(root: Client, stage: Stage) -> None:
