@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from typing import Final
 
@@ -28,6 +28,7 @@ class Backoffs:
         *,
         owner: str,
         connect: Connect,
+        sign_in: Callable[[], AbstractAsyncContextManager[None]],
         write: Callable[[Callable[[], None]], Awaitable[None]],
         first: float,
     ) -> None:
@@ -36,11 +37,13 @@ class Backoffs:
         Args:
             owner: this service.
             connect: opens a transport.
+            sign_in: waits for a place among the concurrent sign-ins of the service.
             write: calls a function that writes to the database.
             first: seconds before the first try.
         """
         self._owner = owner
         self._connect = connect
+        self._sign_in = sign_in
         self._write = write
         self._first = first
         self._tasks: dict[int, tuple[NodeAddress, asyncio.Task[None]]] = {}
@@ -136,7 +139,8 @@ class Backoffs:
         try:
             transport = self._connect(address, lambda *_: None)
             try:
-                async with asyncio.timeout(TRY_SECONDS):
+                # The wait counts too; after a partition, hundreds of nodes are tried at once.
+                async with asyncio.timeout(TRY_SECONDS), self._sign_in():
                     await transport.open()
             finally:
                 with suppress(TransportError):

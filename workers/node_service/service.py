@@ -102,6 +102,7 @@ class NodeService:
         self._backoffs = Backoffs(
             owner=self.owner,
             connect=connect,
+            sign_in=self._sign_ins.place,
             write=self._desk.write,
             first=settings.first_return,
         )
