@@ -190,6 +190,22 @@ KNOWN: Final = frozenset(
 )
 
 
+def _keep_days_of(environ: Mapping[str, str]) -> dict[str, float]:
+    """Return the retention of each kind of row that is set, in days."""
+    return {
+        name: number_of(environ, variable, 0.0, within=(-1.0, 36500, "days"))
+        for variable, name in _KEEP_NAMES.items()
+        if environ.get(variable)
+    }
+
+
+def _keep_round_bytes_of(environ: Mapping[str, str]) -> int | None:
+    """Return the most bytes of stored rounds, or None if it is not set."""
+    if not environ.get("TESSERA_KEEP_ROUND_BYTES"):
+        return None
+    return bytes_of(environ, "TESSERA_KEEP_ROUND_BYTES", 0)
+
+
 def read_environment(environ: Mapping[str, str]) -> TesseraSettings:
     """Turn ``environ`` into settings.
 
@@ -227,16 +243,8 @@ def read_environment(environ: Mapping[str, str]) -> TesseraSettings:
         registry_mirrors=mirrors_of(environ),
         https=choice_of(environ, "TESSERA_HTTPS", ("0", "1")) == "1",
         debug=choice_of(environ, "TESSERA_DEBUG", ("0", "1")) == "1",
-        keep_days={
-            name: number_of(environ, variable, 0.0, within=(-1.0, 36500, "days"))
-            for variable, name in _KEEP_NAMES.items()
-            if environ.get(variable)
-        },
-        keep_round_bytes=(
-            bytes_of(environ, "TESSERA_KEEP_ROUND_BYTES", 0)
-            if environ.get("TESSERA_KEEP_ROUND_BYTES")
-            else None
-        ),
+        keep_days=_keep_days_of(environ),
+        keep_round_bytes=_keep_round_bytes_of(environ),
         lease_seconds=number_of(
             environ, "TESSERA_LEASE_SECONDS", 1800.0, within=(60, 604800, "seconds")
         ),

@@ -1,6 +1,6 @@
 """Forecast of stranded idle devices, by gang size and by level, in simulated futures."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from operator import attrgetter
@@ -107,11 +107,8 @@ def forecast_fragmentation(
             limit=limit,
             make=make,
         )
-        seen = []
-        for measured in _measured(world, snapshot.now, offsets, closed):
-            seen.append(measured)
-            if found and not go_on():
-                break
+        measured = _measured(world, snapshot.now, offsets, closed)
+        seen = list(_until_stopped(measured, go_on) if found else measured)
         if len(seen) < len(offsets):
             break
         found.append(seen)
@@ -121,6 +118,16 @@ def forecast_fragmentation(
         futures=len(found),
         chains=_chains(snapshot, found),
     )
+
+
+def _until_stopped(
+    measured: Iterable[tuple[ChainFragmentation, ...]], go_on: Callable[[], bool]
+) -> Iterator[tuple[ChainFragmentation, ...]]:
+    """Yield the measurements up to the one after which ``go_on`` returns False."""
+    for one in measured:
+        yield one
+        if not go_on():
+            return
 
 
 def _measured(
