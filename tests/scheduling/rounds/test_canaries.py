@@ -152,6 +152,7 @@ def test_the_job_is_in_no_queue_and_rounds_leave_it_alone(node: Node) -> None:
 
     assert run.job is not None
     assert outcome.preempted == ()
+    assert run.job_id is not None
     assert Job.objects.unscoped().get(pk=run.job_id).state == "running"
     assert Attempt.objects.get(job=run.job).opportunistic
     assert Member.objects.get(attempt__job=other).node.name != node.name
@@ -204,6 +205,7 @@ def test_a_canary_job_that_was_requeued_proves_nothing(node: Node) -> None:
 
     run.refresh_from_db()
     assert run.result == "untested"
+    assert run.job_id is not None
     assert Job.objects.unscoped().get(pk=run.job_id).state in ("stopped", "failed")
     assert not device(node).healthy
 
@@ -288,7 +290,13 @@ def test_an_admin_ends_a_quarantine_by_a_test(node: Node) -> None:
 
 
 def test_a_quarantine_during_a_test_is_not_lifted_by_it(node: Node) -> None:
-    mark = {"viewer": ADMIN, "node_id": node.pk, "index": DEVICE, "healthy": False, "now": NOW}
+    mark: dict[str, Any] = {
+        "viewer": ADMIN,
+        "node_id": node.pk,
+        "index": DEVICE,
+        "healthy": False,
+        "now": NOW,
+    }
     set_device_health(**mark, reason="noisy fan")
     run = check_device(viewer=ADMIN, node_id=node.pk, index=DEVICE, config=CONFIG, now=NOW)
     set_device_health(**mark, reason="smoke")

@@ -143,7 +143,11 @@ def test_a_launcher_a_worker_and_a_job_without_devices_share_a_node(
     alone.refresh_from_db()
     gang.refresh_from_db()
     times = Member.objects.filter(attempt__job=alone).values_list("started_at", "exited_at")
-    ran = sum((exited - started).total_seconds() for started, exited in times)
+    ran = 0.0
+    for started, exited in times:
+        assert started is not None
+        assert exited is not None
+        ran += (exited - started).total_seconds()
     assert alone.cpu_seconds == pytest.approx(ran, abs=0.01), list(times)
     assert alone.gpu_seconds == 0.0 < ran
     assert gang.gpu_seconds > 0.0 == gang.cpu_seconds

@@ -160,7 +160,8 @@ def test_a_virtual_cluster_without_cells_may_run_jobs_without_devices() -> None:
 
 def test_a_guaranteed_job_preempts_an_opportunistic_one() -> None:
     share()
-    borrower = cpu_job(cpus=8, **{"class": "opportunistic"})
+    document: dict[str, Any] = {"class": "opportunistic"}
+    borrower = cpu_job(cpus=8, **document)
     run_round()
     run_members(borrower)
     owner = cpu_job("bob", cpus=4)
