@@ -112,7 +112,8 @@ def audit_csv(asked: PageRequest) -> HttpResponse:
     if not asked.viewer.can_somewhere(Permission.READ_AUDIT):
         asked.viewer.require(Permission.READ_AUDIT, what="the audit")
     filters = _filters(asked)
-    cursor, rows = None, []
+    cursor: str | None = None
+    rows: list[tuple[str, ...]] = []
     while len(rows) < MOST_EXPORTED:
         found = _entries(asked, filters, cursor=cursor, limit=MOST_ROWS)
         rows += [_cells(entry) for entry in found.rows]

@@ -1,10 +1,12 @@
 """State of coordinators in the telemetry of a node: read, or taken as unknown."""
 
+from typing import Any, Final
+
 import pytest
 
 from workers.transports.replies import read_telemetry
 
-COMPANY = {
+COMPANY: Final[dict[str, Any]] = {
     "number": 7,
     "holder_run_id": "0123456789abcdef.worker.0",
     "baseline": 0.2,
