@@ -156,12 +156,15 @@ def _filters(asked: PageRequest) -> dict[str, str]:
 def _entries(
     asked: PageRequest, filters: Mapping[str, str], *, cursor: str | None, limit: int = 50
 ) -> AuditPage:
-    by_name = {tenant.name: tenant.pk for tenant in tenants_for(asked.viewer)}
+    tenant_id = None
+    if filters["tenant"]:
+        by_name = {tenant.name: tenant.pk for tenant in tenants_for(asked.viewer)}
+        tenant_id = by_name.get(filters["tenant"], -1)
     return audit_page(
         asked.viewer,
         cursor=cursor,
         limit=limit,
-        tenant_id=by_name.get(filters["tenant"], -1) if filters["tenant"] else None,
+        tenant_id=tenant_id,
         actor=filters["actor"],
         action=filters["action"],
         object_type=filters["object_type"],
