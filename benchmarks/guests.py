@@ -17,15 +17,9 @@ from benchmarks.entries import entry
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand
 from scheduling.core.round.decide import decide
 from scheduling.core.round.engine_setup import engine_for
+from scheduling.core.round_result import RoundResult
 from scheduling.core.sharing.hosts import Consent, GuestNeed, Host, SharingMode
-from scheduling.core.values import (
-    ClusterSnapshot,
-    HoldingJob,
-    NodeFacts,
-    QueuedJob,
-    RoundResult,
-    VcFacts,
-)
+from scheduling.core.values import ClusterSnapshot, HoldingJob, NodeFacts, QueuedJob, VcFacts
 
 DEVICES, GUESTS, RUNS = 2_000, 500, 9
 GIB: Final = 1 << 30

@@ -10,7 +10,7 @@ from django.conf import settings
 from scheduling import ports
 from scheduling.clusters.services import nodes
 from scheduling.common.on_commit import request_round_on_commit
-from scheduling.core.values import RoundResult
+from scheduling.core.round_result import RoundResult
 from scheduling.parallelism import replanning
 from scheduling.parallelism import services as parallelism
 from scheduling.rounds.services import canaries, evidence, rounds

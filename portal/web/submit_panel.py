@@ -16,7 +16,7 @@ from scheduling.compat.formats import TITLES
 from scheduling.compat.result import Imported
 from scheduling.core.forecast import is_open
 from scheduling.core.jobspec import JobClass
-from scheduling.core.values import PlacedMember
+from scheduling.core.round_result import PlacedMember
 from scheduling.estimates.services.submit_plans import MOST_TASKS, Fits, JobPlan
 from scheduling.jobs.queries.job_columns import wants_in_words
 from scheduling.jobs.validation import ValidatedJob

@@ -10,7 +10,7 @@ from scheduling.clusters.models import Node, NodeTenancy
 from scheduling.clusters.services.node_rows import address_of, node_to_edit, require_empty
 from scheduling.common.edits import reason_errors
 from scheduling.common.on_commit import node_has_changed, request_round_on_commit
-from scheduling.core.values import Start
+from scheduling.core.round_result import Start
 from scheduling.jobs.models import Job
 from tenants.audit import record
 from tenants.edits import require_version

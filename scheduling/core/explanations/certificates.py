@@ -15,14 +15,8 @@ from scheduling.core.policies.queues.ordered import Fifo
 from scheduling.core.round.decide import decide
 from scheduling.core.round.engine_setup import empty_engine, guaranteed_devices
 from scheduling.core.round.gates import closed_gate
-from scheduling.core.values import (
-    ClusterSnapshot,
-    HeldLeaf,
-    HoldingJob,
-    QueuedJob,
-    RoundResult,
-    Start,
-)
+from scheduling.core.round_result import RoundResult, Start
+from scheduling.core.values import ClusterSnapshot, HeldLeaf, HoldingJob, QueuedJob
 from tessera.reasons import ReasonCode
 
 VERSION: Final = 1

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from scheduling.core.cells import CellEngine
 from scheduling.core.cells.topology import ClusterTopology
 from scheduling.core.round.engine_setup import guaranteed_by_chain
-from scheduling.core.values import ClusterSnapshot, HeldLeaf, RoundResult
+from scheduling.core.round_result import RoundResult
+from scheduling.core.values import ClusterSnapshot, HeldLeaf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

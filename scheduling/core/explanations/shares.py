@@ -24,7 +24,8 @@ from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.reasons import Reason
 from scheduling.core.round.engine_setup import empty_engine
 from scheduling.core.round.fairness import tenant_weights
-from scheduling.core.values import ClusterSnapshot, QueuedJob, RoundResult, VcFacts
+from scheduling.core.round_result import RoundResult
+from scheduling.core.values import ClusterSnapshot, QueuedJob, VcFacts
 from tessera.reasons import ReasonCode
 
 

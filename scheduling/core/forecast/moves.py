@@ -21,9 +21,10 @@ from scheduling.core.forecast.move_candidates import (
     candidates,
     start_seconds,
 )
+from scheduling.core.round_result import Start
 from scheduling.core.simulation import Overhead, SimulatedCluster
 from scheduling.core.simulation.progress_table import Remaining
-from scheduling.core.values import ClusterSnapshot, JobFacts, QueuedJob, Start
+from scheduling.core.values import ClusterSnapshot, JobFacts, QueuedJob
 
 SURE: Final = 0.95
 """Minimum share of futures in which a proposal gains more than it costs."""

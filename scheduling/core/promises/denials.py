@@ -21,7 +21,8 @@ from scheduling.core.round.decide import decide
 from scheduling.core.round.engine_setup import empty_engine
 from scheduling.core.round.gang_requests import parts_of
 from scheduling.core.round.policy_answers import MakePolicy, is_plain
-from scheduling.core.values import ClusterSnapshot, HoldingJob, JobFacts, NodeFacts, RoundResult
+from scheduling.core.round_result import RoundResult
+from scheduling.core.values import ClusterSnapshot, HoldingJob, JobFacts, NodeFacts
 from tessera.isolation import NONE
 
 

@@ -17,7 +17,8 @@ from scheduling.core.messages import message, sentence
 from scheduling.core.reasons import Reason
 from scheduling.core.round.gang_requests import group_name, parts_of, requests_of
 from scheduling.core.round.gates import closed_gate
-from scheduling.core.values import HoldingJob, Preemption, QueuedJob
+from scheduling.core.round_result import Preemption
+from scheduling.core.values import HoldingJob, QueuedJob
 from tessera.reasons import ReasonCode
 
 

@@ -40,14 +40,8 @@ from scheduling.core.round.fairness import in_turn, tenant_weights
 from scheduling.core.round.gang_requests import by_demand, number_of
 from scheduling.core.round.gates import closed_gate
 from scheduling.core.round.state import RoundState
-from scheduling.core.values import (
-    HeldCpuJob,
-    PlacedMember,
-    Preemption,
-    QueuedJob,
-    RoundResult,
-    Start,
-)
+from scheduling.core.round_result import PlacedMember, Preemption, RoundResult, Start
+from scheduling.core.values import HeldCpuJob, QueuedJob
 from tessera.reasons import ReasonCode
 
 MOST_STARTS: Final = 256

@@ -33,7 +33,8 @@ from scheduling.core.round.placement import never_together, question_of, refused
 from scheduling.core.round.policy_answers import MakePolicy
 from scheduling.core.round.starting import tenancy_refusal
 from scheduling.core.round.state import TRIALS, RoundState
-from scheduling.core.values import ClusterSnapshot, QueuedJob, RoundResult
+from scheduling.core.round_result import RoundResult
+from scheduling.core.values import ClusterSnapshot, QueuedJob
 from tessera.reasons import ReasonCode
 
 DECISION_VERSION: Final = 4

@@ -12,7 +12,8 @@ from scheduling.core.jobspec import JobClass
 from scheduling.core.round.caps import DeviceUse
 from scheduling.core.round.engine_setup import disagrees, gangs_of, rebindings
 from scheduling.core.round.placement import Restrictions
-from scheduling.core.values import ClusterSnapshot, HoldingJob, Rebinding
+from scheduling.core.round_result import Rebinding
+from scheduling.core.values import ClusterSnapshot, HoldingJob
 
 
 class _HeldJob(NamedTuple):

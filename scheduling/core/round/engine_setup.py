@@ -10,7 +10,8 @@ from scheduling.core.cells.reconfiguration import RunningGang, take_over
 from scheduling.core.jobspec import JobClass
 from scheduling.core.round.claims import claimed_gangs
 from scheduling.core.round.gang_requests import group_name, parts_of, restored_requests
-from scheduling.core.values import ClusterSnapshot, HeldLeaf, HoldingJob, Rebinding
+from scheduling.core.round_result import Rebinding
+from scheduling.core.values import ClusterSnapshot, HeldLeaf, HoldingJob
 
 
 def engine_for(snapshot: ClusterSnapshot) -> CellEngine:

@@ -14,6 +14,7 @@ from scheduling.core.messages import message
 from scheduling.core.reasons import Reason
 from scheduling.core.round.fairness import in_turn, tenant_weights
 from scheduling.core.round.state import RoundState
+from scheduling.core.round_result import GuestStart, PeerStart, PlacedMember, RoundResult
 from scheduling.core.sharing.hosts import (
     GuestNeed,
     GuestRequest,
@@ -22,15 +23,7 @@ from scheduling.core.sharing.hosts import (
     may_share,
 )
 from scheduling.core.sharing.seats import Group, Seats
-from scheduling.core.values import (
-    GuestStart,
-    HeldGuest,
-    HeldLeaf,
-    PeerStart,
-    PlacedMember,
-    QueuedJob,
-    RoundResult,
-)
+from scheduling.core.values import HeldGuest, HeldLeaf, QueuedJob
 from tessera.messages import Listing
 from tessera.reasons import ReasonCode
 

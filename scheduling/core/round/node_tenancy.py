@@ -22,7 +22,8 @@ from scheduling.core.messages import message
 from scheduling.core.reasons import Reason
 from scheduling.core.round.engine_setup import borrowed_devices
 from scheduling.core.round.node_restrictions import barred_nodes, is_plain
-from scheduling.core.values import ClusterSnapshot, PlacedMember, QueuedJob
+from scheduling.core.round_result import PlacedMember
+from scheduling.core.values import ClusterSnapshot, QueuedJob
 from tessera.isolation import CONTAINER, LEVELS, NAMESPACE, NONE
 from tessera.messages import Listing
 from tessera.reasons import ReasonCode

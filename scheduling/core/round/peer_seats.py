@@ -13,16 +13,9 @@ from scheduling.core.round.guests import may_hold, may_stay, unusable_hosts
 from scheduling.core.round.peers import PlannedPeer, seat_refused
 from scheduling.core.round.policy_answers import is_plain
 from scheduling.core.round.state import RoundState
+from scheduling.core.round_result import GuestStart, PeerStart, PlacedMember, RoundResult
 from scheduling.core.sharing.hosts import MOST_GUESTS, Host, refusal_now
-from scheduling.core.values import (
-    GuestStart,
-    HeldLeaf,
-    HeldPeer,
-    PeerStart,
-    PlacedMember,
-    QueuedJob,
-    RoundResult,
-)
+from scheduling.core.values import HeldLeaf, HeldPeer, QueuedJob
 
 NEXT_LOOK_SECONDS: Final = 5.0
 """Time until the round that seats a job beside one that has just started."""

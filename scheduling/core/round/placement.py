@@ -17,7 +17,8 @@ from scheduling.core.reasons import Reason
 from scheduling.core.round.gang_requests import job_of_group, number_of, parts_of
 from scheduling.core.round.gang_sizes import ranks
 from scheduling.core.round.node_restrictions import Restriction, barred_nodes, restriction_of
-from scheduling.core.values import ClusterSnapshot, HeldLeaf, PlacedMember, QueuedJob
+from scheduling.core.round_result import PlacedMember
+from scheduling.core.values import ClusterSnapshot, HeldLeaf, QueuedJob
 from tessera.isolation import NAMESPACE, at_least
 from tessera.messages import message_of
 from tessera.reasons import ReasonCode

@@ -9,7 +9,8 @@ from scheduling.core.policies.base import label_of
 from scheduling.core.policy_interface import Plan, Snapshot
 from scheduling.core.round.decide import decide
 from scheduling.core.round.policy_answers import MakePolicy
-from scheduling.core.values import ClusterSnapshot, RoundResult
+from scheduling.core.round_result import RoundResult
+from scheduling.core.values import ClusterSnapshot
 
 TIMED_OUT: Final = "took too long"
 """Part of the fault of a policy that exceeded its time."""

@@ -9,7 +9,8 @@ from scheduling.core.policies import make_policy
 from scheduling.core.policies.base import TimeLimit
 from scheduling.core.round.decide import decide
 from scheduling.core.round.policy_answers import MakePolicy
-from scheduling.core.values import ClusterSnapshot, RoundResult
+from scheduling.core.round_result import RoundResult
+from scheduling.core.values import ClusterSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

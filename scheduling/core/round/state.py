@@ -53,15 +53,8 @@ from scheduling.core.round.policy_answers import (
 )
 from scheduling.core.round.ports import Ports
 from scheduling.core.round.vc_views import VirtualClusterViews
-from scheduling.core.values import (
-    ClusterSnapshot,
-    Preemption,
-    QueuedJob,
-    Rejection,
-    RoundResult,
-    Start,
-    VcFacts,
-)
+from scheduling.core.round_result import Preemption, Rejection, RoundResult, Start
+from scheduling.core.values import ClusterSnapshot, QueuedJob, VcFacts
 from tessera.reasons import ReasonCode
 
 TRIALS: Final = 16  # maximum refusals of a round for which remedies are searched

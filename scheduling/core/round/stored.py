@@ -12,7 +12,8 @@ from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from scheduling.core.reasons import Reason
-from scheduling.core.values import ClusterSnapshot, RoundResult
+from scheduling.core.round_result import RoundResult
+from scheduling.core.values import ClusterSnapshot
 from tessera.messages import Message, message_from
 
 T = TypeVar("T")

@@ -14,6 +14,7 @@ from scheduling.core.policies import make_policy
 from scheduling.core.policies.base import TimeLimit
 from scheduling.core.round.decide import decide
 from scheduling.core.round.policy_answers import MakePolicy, is_plain
+from scheduling.core.round_result import RoundResult, Start
 from scheduling.core.simulation.events import (
     ClockEvent,
     ClusterChange,
@@ -44,8 +45,6 @@ from scheduling.core.values import (
     HoldingJob,
     JobFacts,
     QueuedJob,
-    RoundResult,
-    Start,
     Timed,
 )
 from tessera.isolation import NONE

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from scheduling.core.jobspec import JobClass
+from scheduling.core.round_result import RoundResult
 from scheduling.core.sharing.hosts import (
     STEADY_SECONDS,
     STEADY_STEPS,
@@ -23,7 +24,7 @@ from scheduling.core.sharing.pairs import SLOWDOWN, Paces, PairPaces, PairRecord
 from scheduling.core.simulation.events import EventClock, EventKind
 from scheduling.core.simulation.job_table import JobTable
 from scheduling.core.simulation.peers import SimulatedPeers
-from scheduling.core.values import ClusterSnapshot, HeldGuest, HeldPeer, HoldingJob, RoundResult
+from scheduling.core.values import ClusterSnapshot, HeldGuest, HeldPeer, HoldingJob
 
 Offer = Callable[[int, str], Host | None]
 """The device of a holder, by job ID and address, as a host without guests; None: no guests.

@@ -7,14 +7,9 @@ from dataclasses import replace
 from scheduling.core.cells import CellEngine, ClusterSpec
 from scheduling.core.round.engine_setup import empty_engine
 from scheduling.core.round.gang_requests import group_name, parts_of
+from scheduling.core.round_result import Rebinding
 from scheduling.core.simulation.speedup import HeldShape
-from scheduling.core.values import (
-    ClusterSnapshot,
-    HeldLeaf,
-    HoldingJob,
-    NodeFacts,
-    Rebinding,
-)
+from scheduling.core.values import ClusterSnapshot, HeldLeaf, HoldingJob, NodeFacts
 
 
 def release(engine: CellEngine, held: HoldingJob) -> None:

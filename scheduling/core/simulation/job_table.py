@@ -12,6 +12,7 @@ from scheduling.core.round.decision_cache import DecisionCache
 from scheduling.core.round.engine_setup import engine_for
 from scheduling.core.round.gang_requests import group_name, parts_of
 from scheduling.core.round.gates import next_opening
+from scheduling.core.round_result import GuestStart, Rebinding, RoundResult, Start
 from scheduling.core.simulation.events import EventClock, EventKind
 from scheduling.core.simulation.facts import NOTHING_KNOWN, after_restart, after_run
 from scheduling.core.simulation.held_devices import rebound, release, shape_of
@@ -22,15 +23,11 @@ from scheduling.core.simulation.results import SimulationRecord
 from scheduling.core.simulation.speedup import HeldShape, Speedup, proportional
 from scheduling.core.values import (
     ClusterSnapshot,
-    GuestStart,
     HeldCpuJob,
     HeldGuest,
     HoldingJob,
     JobFacts,
     QueuedJob,
-    Rebinding,
-    RoundResult,
-    Start,
     Timed,
 )
 from tessera.reasons import ReasonCode

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from scheduling.core.round_result import RoundResult
 from scheduling.core.sharing.hosts import GuestNeed, Host
 from scheduling.core.sharing.pairs import Paces, PairPaces, PairRecord
 from scheduling.core.sharing.peers import MEASURED_SECONDS, PeerPairs
 from scheduling.core.simulation.events import EventClock, EventKind
 from scheduling.core.simulation.job_table import JobTable
-from scheduling.core.values import ClusterSnapshot, HeldGuest, HeldPeer, RoundResult
+from scheduling.core.values import ClusterSnapshot, HeldGuest, HeldPeer
 
 
 class PeerRules(Protocol):

@@ -18,6 +18,7 @@ from scheduling.core.jobspec import Demand
 from scheduling.core.policies.base import Policy, label_of
 from scheduling.core.policies.queues.ordered import Fifo
 from scheduling.core.policy_interface import Kind, grid_at
+from scheduling.core.round_result import RoundResult
 from scheduling.core.simulation.cluster import SimulatedCluster, SimulationSettings
 from scheduling.core.simulation.events import HealthChange
 from scheduling.core.simulation.jobs import Overhead
@@ -27,7 +28,7 @@ from scheduling.core.simulation.setups import Conditions, Setup
 from scheduling.core.simulation.shares import cluster_spec, node_name
 from scheduling.core.simulation.speedup import HeldShape, proportional
 from scheduling.core.simulation.workload_jobs import WHOLE, WorkloadJob, workload_jobs
-from scheduling.core.values import ClusterSnapshot, NodeFacts, QueuedJob, RoundResult, VcFacts
+from scheduling.core.values import ClusterSnapshot, NodeFacts, QueuedJob, VcFacts
 from scheduling.core.workloads.clusters import SimCluster
 
 

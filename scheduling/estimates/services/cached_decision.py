@@ -18,7 +18,8 @@ from scheduling.clusters.models import Device, Node, VirtualCluster
 from scheduling.common.time_limits import time_limit
 from scheduling.core.jobspec import JobClass
 from scheduling.core.round.decide import decide
-from scheduling.core.values import ClusterSnapshot, QueuedJob, RoundResult
+from scheduling.core.round_result import RoundResult
+from scheduling.core.values import ClusterSnapshot, QueuedJob
 from scheduling.jobs.models import Job, JobDependency
 from scheduling.rounds.snapshot import RoundConfig, cluster_spec, next_round_number, take_snapshot
 from scheduling.runs.models import CpuLease, Lease

@@ -24,8 +24,9 @@ from scheduling.core.forecast.usual import Quantiles
 from scheduling.core.lifecycle import JobState
 from scheduling.core.round.decide import decide
 from scheduling.core.round.gates import seconds_closed
+from scheduling.core.round_result import RoundResult
 from scheduling.core.simulation import SimulationSettings
-from scheduling.core.values import QueuedJob, RoundResult
+from scheduling.core.values import QueuedJob
 from scheduling.estimates.models import EstimateRecord, StartEstimate
 from scheduling.estimates.services.corrections import close_records, lessons_of
 from scheduling.estimates.services.explanations import seek_for_all, stored

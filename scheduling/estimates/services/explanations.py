@@ -18,7 +18,8 @@ from scheduling.core.jobspec.parsing import parse_stored
 from scheduling.core.messages import sentence
 from scheduling.core.reasons import Reason
 from scheduling.core.round.stored import UnreadableRoundError, read_stored
-from scheduling.core.values import ClusterSnapshot, QueuedJob, RoundResult, VcFacts
+from scheduling.core.round_result import RoundResult
+from scheduling.core.values import ClusterSnapshot, QueuedJob, VcFacts
 from scheduling.estimates.models import StartEstimate
 from scheduling.estimates.services.cached_decision import standing_now
 from scheduling.jobs.models import Job

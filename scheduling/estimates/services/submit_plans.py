@@ -22,7 +22,8 @@ from scheduling.core.reasons import Reason
 from scheduling.core.round.decide import decide
 from scheduling.core.round.declared_terms import read_terms, terms_document
 from scheduling.core.round.gates import closed_gate, seconds_closed
-from scheduling.core.values import ClusterSnapshot, HoldingJob, JobFacts, PlacedMember, QueuedJob
+from scheduling.core.round_result import PlacedMember
+from scheduling.core.values import ClusterSnapshot, HoldingJob, JobFacts, QueuedJob
 from scheduling.estimates.queries import no_estimate_text
 from scheduling.estimates.services.cached_decision import CachedDecision, standing_now
 from scheduling.estimates.services.corrections import lessons_of

@@ -17,7 +17,8 @@ from scheduling.common.on_commit import node_has_changed, request_round_on_commi
 from scheduling.core import canaries
 from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.core.messages import sentence
-from scheduling.core.values import HeldLeaf, PlacedMember, Start
+from scheduling.core.round_result import PlacedMember, Start
+from scheduling.core.values import HeldLeaf
 from scheduling.enums import CanaryResult, CanaryState, NodeState
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.submit_context import read_submit_context

@@ -16,7 +16,8 @@ from scheduling.core.messages import sentence
 from scheduling.core.reasons import Reason
 from scheduling.core.round.decide import Line, Lines
 from scheduling.core.round.policy_answers import PLAIN, with_stand_in
-from scheduling.core.values import ClusterSnapshot, Preemption, Rebinding, Rejection, RoundResult
+from scheduling.core.round_result import Preemption, Rebinding, Rejection, RoundResult
+from scheduling.core.values import ClusterSnapshot
 from scheduling.jobs.models import Job, JobSecret
 from scheduling.jobs.services.lifecycle import Note, record_job_events, try_job_event
 from scheduling.rounds.models import QueueOrder

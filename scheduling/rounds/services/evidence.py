@@ -12,7 +12,8 @@ from django.db.models import F
 
 from scheduling.common.canonical_json import canonical_json
 from scheduling.core.round.decide import DECISION_VERSION
-from scheduling.core.values import ClusterSnapshot, RoundResult
+from scheduling.core.round_result import RoundResult
+from scheduling.core.values import ClusterSnapshot
 from scheduling.rounds.models import Round
 from scheduling.rounds.snapshot import Reading
 from scheduling.storage.base import FileStorage, StorageUnavailableError

@@ -9,8 +9,8 @@ from django.db.models import Q
 from scheduling.clusters.models import ClusterRules
 from scheduling.core.messages import sentence
 from scheduling.core.notices import PROMOTED
+from scheduling.core.round_result import GuestStart, PeerStart, Start
 from scheduling.core.sharing.hosts import MOST_GUESTS, Consent, SharingMode, consents, may_meet
-from scheduling.core.values import GuestStart, PeerStart, Start
 from scheduling.enums import JobClass, LeaseKind, MemberStep, NodeState
 from scheduling.jobs.models import Job
 from scheduling.jobs.services.lifecycle import Note, record_job_events

@@ -20,7 +20,7 @@ from scheduling.core.policies import make_policy
 from scheduling.core.reasons import Reason
 from scheduling.core.round.decide import decide_with_queue_order
 from scheduling.core.round.policy_answers import MakePolicy
-from scheduling.core.values import RoundResult
+from scheduling.core.round_result import RoundResult
 from scheduling.jobs.services.lifecycle import queued_among
 from scheduling.rounds.models import Round
 from scheduling.rounds.services.commit import (

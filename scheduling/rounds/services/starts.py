@@ -15,7 +15,7 @@ from scheduling.core.messages import message, sentence
 from scheduling.core.round.gang_sizes import on_type
 from scheduling.core.round.layouts import Layout, layout_of, rates_of
 from scheduling.core.round.ports import FIRST_PORT, LAST_PORT
-from scheduling.core.values import GuestStart, PlacedMember, Start
+from scheduling.core.round_result import GuestStart, PlacedMember, Start
 from scheduling.enums import LeaseKind, MemberStep
 from scheduling.jobs.models import Job
 from scheduling.jobs.services.lifecycle import Note, admit_jobs

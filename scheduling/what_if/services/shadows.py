@@ -18,7 +18,8 @@ from scheduling.core.policies import make_policy
 from scheduling.core.round.policy_answers import MakePolicy
 from scheduling.core.round.shadow_decisions import ShadowAnswer, shadow_round
 from scheduling.core.round.stored import read_stored
-from scheduling.core.values import ClusterSnapshot, RoundResult
+from scheduling.core.round_result import RoundResult
+from scheduling.core.values import ClusterSnapshot
 from scheduling.rounds.models import Round
 from scheduling.rounds.services.evidence import read_round, store_shadows
 from scheduling.storage.base import FileStorage

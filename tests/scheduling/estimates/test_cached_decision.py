@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from scheduling.clusters.models import Node
 from scheduling.core.round.decide import decide
-from scheduling.core.values import QueuedJob, RoundResult
+from scheduling.core.round_result import RoundResult
+from scheduling.core.values import QueuedJob
 from scheduling.estimates.services.cached_decision import CachedDecision, standing_now
 from tessera.reasons import ReasonCode
 from tests.factories.cluster import NOW, make_cluster, make_virtual_cluster

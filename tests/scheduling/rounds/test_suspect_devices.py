@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from scheduling.clusters.models import Device
 from scheduling.core.round.decide import decide
 from scheduling.core.round.stored import read_stored
-from scheduling.core.values import ClusterSnapshot, RoundResult
+from scheduling.core.round_result import RoundResult
+from scheduling.core.values import ClusterSnapshot
 from scheduling.rounds.services.evidence import spelled_round
 from scheduling.rounds.snapshot import RoundConfig, take_snapshot
 from tests.factories.cluster import NOW

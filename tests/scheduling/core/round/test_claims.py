@@ -11,7 +11,8 @@ from scheduling.core.policies.base import rigid_alloc
 from scheduling.core.policy_interface import Plan, Snapshot
 from scheduling.core.round.claims import read_claims
 from scheduling.core.round.decide import decide
-from scheduling.core.values import ClusterSnapshot, HoldingJob, QueuedJob, RoundResult
+from scheduling.core.round_result import RoundResult
+from scheduling.core.values import ClusterSnapshot, HoldingJob, QueuedJob
 from tessera.reasons import ReasonCode
 from tests.factories.policies import making
 from tests.factories.rounds import (

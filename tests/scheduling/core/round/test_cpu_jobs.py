@@ -30,12 +30,8 @@ from scheduling.core.round.cpu_jobs import (
 from scheduling.core.round.decide import decide
 from scheduling.core.round.replaying import replay_round
 from scheduling.core.round.stored import read_stored
-from scheduling.core.values import (
-    ClusterSnapshot,
-    QueuedJob,
-    RoundResult,
-    Start,
-)
+from scheduling.core.round_result import RoundResult, Start
+from scheduling.core.values import ClusterSnapshot, QueuedJob
 from scheduling.rounds.services.evidence import spelled_round
 from tessera.reasons import ReasonCode
 from tests.factories.cpu_jobs import cpu_job, cpu_work, held, pools, snapshot_of

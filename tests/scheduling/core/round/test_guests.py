@@ -13,15 +13,9 @@ from scheduling.core.policy_interface import Plan
 from scheduling.core.round.decide import decide
 from scheduling.core.round.replaying import replay_round
 from scheduling.core.round.stored import read_stored
+from scheduling.core.round_result import RoundResult
 from scheduling.core.sharing.hosts import Consent, GuestNeed, Host, SharingMode
-from scheduling.core.values import (
-    ClusterSnapshot,
-    HeldGuest,
-    HeldLeaf,
-    HoldingJob,
-    QueuedJob,
-    RoundResult,
-)
+from scheduling.core.values import ClusterSnapshot, HeldGuest, HeldLeaf, HoldingJob, QueuedJob
 from scheduling.rounds.services.evidence import spelled_round
 from tessera.reasons import ReasonCode
 from tests.factories.policies import making

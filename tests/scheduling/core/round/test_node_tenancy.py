@@ -16,15 +16,8 @@ from scheduling.core.reasons import Reason
 from scheduling.core.round.decide import decide
 from scheduling.core.round.engine_setup import empty_engine, engine_for
 from scheduling.core.round.node_tenancy import Tenancies
-from scheduling.core.values import (
-    ClusterSnapshot,
-    HoldingJob,
-    NodeFacts,
-    QueuedJob,
-    RoundResult,
-    Start,
-    VcFacts,
-)
+from scheduling.core.round_result import RoundResult, Start
+from scheduling.core.values import ClusterSnapshot, HoldingJob, NodeFacts, QueuedJob, VcFacts
 from tessera.isolation import CONTAINER, NAMESPACE, NONE, USER
 from tessera.reasons import ReasonCode
 
