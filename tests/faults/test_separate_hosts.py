@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.faults.accounts import compare
+from tests.faults.host_nemesis import HostNemesis, wait_for_shares
 from tests.faults.instants import wait_for_instant
 from tests.faults.nemesis import Act, NothingToHurtError, write_report
 from tests.faults.nemesis_runs import ACTIONS, REPORT, SEED, check_promises_under_faults
 from tests.faults.promises import check_promises, read_ledger
-from tests.faults.test_two_hosts import HostNemesis, wait_for_shares
 from tests.faults.victims import can_cut, cut_from_nodes
 from tests.faults.workload import Scene, make_scene_at
 from tests.support.load_balancer import has_haproxy, load_balancer

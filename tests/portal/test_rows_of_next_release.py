@@ -23,7 +23,7 @@ from tenants.audit import Actor, record
 from tenants.models import InboxMessage, User
 from tests.conftest import PROJECT_ROOT
 from tests.factories.cluster import job_document, make_job
-from tests.portal.web.test_every_address import addresses
+from tests.support.addresses import addresses
 from tests.support.cluster_pages import Stage, make_stage, read, sign_in, store_a_round
 
 pytestmark = pytest.mark.django_db

@@ -48,6 +48,7 @@ class DaySum:
     cpu: float = 0.0
 
     def add(self, other: "DaySum") -> None:
+        """Add the device-seconds of another sum."""
         self.guaranteed += other.guaranteed
         self.borrowed += other.borrowed
         self.lost_preempted += other.lost_preempted
@@ -57,6 +58,7 @@ class DaySum:
         self.cpu += other.cpu
 
     def columns(self) -> dict[str, float]:
+        """Return the values of the row's columns."""
         return {name: getattr(self, name) for name in SUMS}
 
 
@@ -177,6 +179,7 @@ def _checkpoints(job_ids: set[int]) -> Mapping[tuple[int, int], datetime]:
 
 
 def chunks(ids: list[int], size: int = 500) -> Iterator[list[int]]:
+    """Divide IDs into lists that fit into one statement."""
     return (ids[start : start + size] for start in range(0, len(ids), size))
 
 

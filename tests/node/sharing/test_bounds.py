@@ -1,5 +1,6 @@
 """Bounds of guests: numbers, expiry, and what counts as a valid document."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +37,14 @@ def test_a_coordinator_that_stops_shuts_its_guests_out_within_four_seconds(now, 
     if later >= 4.001:
         assert bounds.compute_at(bound, now + later) == 0
         assert bounds.must_freeze(bound, now + later)
+
+
+def test_bounds_without_expiry_fail_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "compute_at", lambda bound, _now: bound.compute if bound else 0.0)
+    monkeypatch.setattr(bounds, "must_freeze", lambda bound, _now: bound is None)
+
+    with pytest.raises(AssertionError):
+        test_a_coordinator_that_stops_shuts_its_guests_out_within_four_seconds()
 
 
 def test_a_bound_of_the_far_future_counts_as_expired() -> None:

@@ -1,30 +1,16 @@
 """Every address of the pages answers whoever types it, and never with an error of ours."""
 
-import re
-from collections.abc import Iterator, Sequence
-
 import pytest
 from django.test import Client
-from django.urls import URLPattern, URLResolver, get_resolver
+from django.urls import get_resolver
 
 from portal.web import urls
+from tests.support.addresses import addresses
 from tests.support.cluster_pages import make_stage, sign_in
 
 pytestmark = pytest.mark.django_db
 FILLED = {"slug": "cordon", "int": "1", "str": "word"}
 NOBODYS = {"slug": "no-such-verb", "int": "99999999999999999999", "str": "no-such-word"}
-
-
-def addresses(
-    entries: Sequence[URLPattern | URLResolver], words: dict[str, str], before: str = "/"
-) -> Iterator[str]:
-    """Addresses of all patterns, their arguments filled with ``words`` by converter."""
-    for entry in entries:
-        pattern = before + str(entry.pattern)
-        if isinstance(entry, URLResolver):
-            yield from addresses(entry.url_patterns, words, pattern)
-        else:
-            yield re.sub(r"<(\w+):\w+>", lambda found: words[found[1]], pattern)
 
 
 @pytest.mark.parametrize(("name", "words"), [("root", FILLED), ("alice", NOBODYS)])

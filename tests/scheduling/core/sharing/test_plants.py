@@ -1,7 +1,13 @@
-"""The control law in closed loop with plants: the holder's loss, the guest's share, reactions."""
+"""The control law in closed loop with plants: the holder's loss, the guest's share, reactions.
 
+The last tests run checks again with a law that lacks one of its rules: they must fail.
+"""
+
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from statistics import mean
+from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +15,7 @@ from hypothesis import strategies as st
 
 from scheduling.core.sharing.device import Serving, SimulatedDevice
 from scheduling.core.sharing.plants import Plant, PlantOutcome, PlantTurn, run_plant
+from tessera.node.sharing import account, gaps, law
 from tessera.node.sharing.law import LawRule
 
 BUSY = Plant(
@@ -208,3 +215,82 @@ def test_plants_that_cannot_run_are_refused(change) -> None:
 def test_turns_that_cannot_run_are_refused(change) -> None:
     with pytest.raises(ValueError, match="a turn needs"):
         replace(BUSY, turn=replace(BUSY.turn, **change))
+
+
+def disobeying(patch: pytest.MonkeyPatch) -> None:
+    """Let the guest work whenever its gate is open, whatever its compute is."""
+    ask = gaps.ask
+
+    def always(
+        follower: gaps.Follower, now: float, compute: float, module: float, phase: Any
+    ) -> Any:
+        if compute > 0:
+            return follower, gaps.GateAnswer(go=True)
+        return ask(follower, now, compute, module, phase)
+
+    patch.setattr(gaps, "ask", always)
+
+
+def without_account(patch: pytest.MonkeyPatch) -> None:
+    missing = property(lambda found: found.baseline is None)
+    patch.setattr(account.DelayAccount, "overdrawn", missing)
+    patch.setattr(law, "reserve", lambda _baseline, _slowdown: -math.inf)
+
+
+def without_stale_rule(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(law, "_without_stale", lambda state, _limits: state)
+
+
+def without_guard(patch: pytest.MonkeyPatch) -> None:
+    """Count a module as free wherever it starts within a gap."""
+
+    def overlap(_follower: Any, _now: float, module: float, phase: Any) -> float:
+        return module if phase is None or phase.busy else 0.0
+
+    patch.setattr(gaps, "_overlap", overlap)
+
+
+@pytest.mark.parametrize("plant", [BUSY, HALF], ids=["busy", "half"])
+def test_a_guest_that_ignores_its_compute_is_limited_by_the_account_alone(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disobeying(monkeypatch)
+
+    outcomes = runs(plant)
+    without_account(monkeypatch)
+    unlimited = runs(plant)
+
+    assert loss(outcomes) <= 0.05
+    assert worst(outcomes) <= 0.06
+    assert loss(unlimited) > 0.3
+
+
+VANISHES: Final = replace(HALF, turn=PlantTurn(at=12, gap_seconds=0.0))
+LONG: Final = replace(HALF, guest_kernel_seconds=0.02)
+
+
+@pytest.mark.parametrize(
+    ("plant_law", "check"),
+    [
+        (
+            without_stale_rule,
+            lambda: test_after_a_turn_the_holder_is_within_its_slowdown_at_once(VANISHES),
+        ),
+        (
+            without_guard,
+            lambda: test_the_holder_keeps_its_pace_and_the_guest_gets_the_gaps(LONG, 0.35),
+        ),
+    ],
+    ids=["no stale rule", "no guard"],
+)
+def test_without_one_of_its_rules_the_law_fails_a_check(
+    plant_law: Callable[[pytest.MonkeyPatch], None],
+    check: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check()
+
+    plant_law(monkeypatch)
+
+    with pytest.raises(AssertionError):
+        check()
