@@ -697,20 +697,20 @@ def test_a_device_is_quarantined_on_its_page_and_returned(root: Client, stage: S
 def test_a_device_is_tested_on_its_page(root: Client, stage: Stage) -> None:
     node = Node.objects.get(name="node-2")
     address = f"/nodes/{node.pk}/devices/"
-    root.post(address, {"device": "3", "reason": "loud fan"})
+    root.post(address, {"device": "7", "reason": "loud fan"})
 
-    refused = root.post(address, {"device": "3", "check": "yes"}, follow=True)
+    refused = root.post(address, {"device": "7", "check": "yes"}, follow=True)
     Node.objects.filter(pk=node.pk).update(
         inventory={"reader": "nvml"}, isolation_level="user", contact="ready", state="ready"
     )
     node.devices.update(is_gpu=True)
-    done = root.post(address, {"device": "3", "check": "yes"}, follow=True)
+    done = root.post(address, {"device": "7", "check": "yes"}, follow=True)
 
     assert "Canary jobs test NVIDIA GPUs" in words_of(refused.content.decode())
     shown = words_of(done.content.decode())
-    assert "Canary job started on device 3." in shown
+    assert "Canary job started on device 7." in shown
     assert "Canary job is running" in shown
-    run = CanaryRun.objects.get(device__node=node, device__index=3)
+    run = CanaryRun.objects.get(device__node=node, device__index=7)
     assert f"job {run.job_id}" in shown
 
 

@@ -380,7 +380,7 @@ def test_without_scripts_the_form_sends_a_job(alice: Client) -> None:
     job = Job.objects.unscoped().get()
     assert response.headers["Location"] == f"/jobs/{job.pk}/"
     assert (job.name, job.devices) == ("by form", 2)
-    assert job.source_text.startswith("# A command, and")
+    assert job.source_text.startswith("# A command and its devices.")
 
 
 def test_without_scripts_a_changed_text_wins_over_the_form(alice: Client) -> None:
@@ -523,7 +523,7 @@ def test_opening_and_checking_take_a_fixed_number_of_queries(
     with django_assert_num_queries(16):
         alice.get("/submit/")
     check_specification(alice, source="yaml", yaml=TEXT)  # how things stand is read once
-    with django_assert_num_queries(27):
+    with django_assert_num_queries(28):
         check_specification(alice, source="yaml", yaml=TEXT)
 
 

@@ -289,7 +289,7 @@ def test_the_queries_do_not_grow_with_what_is_shown(jobs, clusters, django_asser
         cluster_snapshot(viewer, now=NOW)
     with django_assert_num_queries(9):
         list_nodes(viewer)
-    with django_assert_num_queries(10):
+    with django_assert_num_queries(11):
         node_detail(viewer, node.pk)
     with django_assert_num_queries(12):
         list_virtual_clusters(viewer)

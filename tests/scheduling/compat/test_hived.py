@@ -125,7 +125,7 @@ def test_old_names_are_read_with_a_warning():
     assert imported.spec == import_hived(WHOLE).spec
     assert len(imported.warnings) == 3
     assert "physicalCluster.gpuTypes" in {entry.field for entry in imported.unsupported}
-    assert all("is now called" in warning.message for warning in imported.warnings)
+    assert all("was renamed to" in warning.message for warning in imported.warnings)
 
 
 CELLS = ("physicalCluster", "physicalCells")

@@ -10,7 +10,7 @@ from statistics import mean
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from scheduling.core.sharing.device import Serving, SimulatedDevice
@@ -167,11 +167,31 @@ def test_a_run_depends_on_its_seed_alone() -> None:
     seed=st.integers(0, 99),
 )
 def test_no_shape_of_holder_and_guest_breaks_the_bound(plant, seed) -> None:
+    step = plant.kernels * plant.kernel_seconds + plant.gap_seconds
+    assume(plant.guest_kernel_seconds <= 7 * step)  # see the next test
     outcome = run_plant(plant, seed)
 
     overshoot = 2 * (plant.guest_kernel_seconds + 0.12) / 20
     assert outcome.loss <= plant.slowdown + overshoot
     assert 0 <= outcome.guest_share < 1
+
+
+@pytest.mark.xfail(strict=True, reason="a kernel of the guest delays several closed steps, too")
+@pytest.mark.parametrize(("kernels", "slowdown"), [(1, 0.02), (2, 0.02), (1, 0.1)])
+def test_kernels_much_longer_than_the_holders_steps_keep_the_bound(
+    kernels: int, slowdown: float
+) -> None:
+    """A known fault of the law, described in ``docs/sharing.md``."""
+    plant = replace(
+        BUSY,
+        kernels=kernels,
+        kernel_seconds=0.001,
+        guest_kernel_seconds=0.03,
+        slowdown=slowdown,
+        serving=Serving.FIRST_COME,
+    )
+
+    assert loss(runs(plant)) <= 1.1 * slowdown
 
 
 @pytest.mark.parametrize("serving", Serving)
