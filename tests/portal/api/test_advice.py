@@ -10,6 +10,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from scheduling.core.policies import POLICIES
+from scheduling.jobs.models import Job
 from scheduling.rounds.services import rounds
 from scheduling.rounds.services.evidence import store_round
 from scheduling.runs.models import Attempt
@@ -126,6 +127,7 @@ def test_the_metric_has_the_regret_of_visible_virtual_clusters(api: Any) -> None
     data_dir = Path(settings.TESSERA.data_dir)
     a_round(data_dir)
     Attempt.objects.update(running_at=timezone.now(), ended_at=timezone.now())
+    Job.objects.unscoped().update(state="succeeded", finished_at=timezone.now())
     pk = api("alice").post(URL, question(), format="json").json()["id"]
     answer_what_if(pk=pk, storage=DirectoryStorage(data_dir), now=timezone.now())
 

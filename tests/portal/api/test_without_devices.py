@@ -76,7 +76,7 @@ def test_the_reason_of_a_waiting_job_has_a_remedy(api: Any, problem: Callable[..
     why = api("alice").get(f"{JOBS}{job['id']}/why/").json()
 
     assert why["code"] == "no-node-with-cpus"
-    assert any("device_cpus" in step for step in why["unblock"])
+    assert any("device-share" in step for step in why["unblock"])
     problem(api("bob").get(f"{JOBS}{job['id']}/why/"), 404)
 
 

@@ -73,7 +73,7 @@ def test_all_instances_must_fit_before_another_limit_is_named(
         return words_of(read(client, f"/jobs/{stage.waiting.pk}/waiting/"))
 
     # Half of each node is free.
-    assert "another limit holds the job" in summary(2)
+    assert "another limit blocks the job" in summary(2)
     text = summary(3)
     assert "2 of 3 instances fit on free devices now." in text
     assert "another limit" not in text

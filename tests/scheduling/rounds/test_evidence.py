@@ -60,6 +60,8 @@ EMPTY_FIELDS = (
     b',"peers":[],"peer_needs":{},"pair_paces":{}',
     b',"suspect_devices":[]',
     b',"guests":[],"guest_leaves":[],"promotions":[],"peers":[]',
+    b',"cpu_pools":[],"cpu_queued":[],"cpu_holding":[]',
+    b',"cpu_starts":[],"cpu_preemptions":[]',
 )
 
 

@@ -133,7 +133,7 @@ def test_a_job_waits_with_numbers_and_a_remedy_and_needs_no_further_search() -> 
     assert waiting.reason_code == "waiting-for-cpus"
     found = why(viewer_of(waiting.owner), waiting.pk, now=NOW, round_seconds=10.0)
     assert "2 CPUs and 14 GiB free" in found.text
-    assert any("device_cpus" in step for step in found.unblock)
+    assert any("device-share" in step for step in found.unblock)
     assert found.blocked_by_others == 1  # a job of another tenant is only counted
     assert {first.tenant_id, second.tenant_id} != {first.tenant_id}
 
