@@ -132,9 +132,14 @@ def kind_of_attribute(owner: Any, name: str) -> Any:
     return hints[name]
 
 
+def is_value(kind: Any) -> bool:
+    """Whether a type has named fields: a data class or a named tuple."""
+    return dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")
+
+
 def faults(model: Any, value: Any, where: str) -> Iterator[str]:
     """Fields of ``model`` that have another type than what they read from ``value``."""
-    if not dataclasses.is_dataclass(value) or where.count(".") > DEEPEST:
+    if not is_value(value) or where.count(".") > DEEPEST:
         return
     for name, (source, hint) in sources_of(model).items():
         if source.by is None:
@@ -148,7 +153,7 @@ def misfits(hint: Any, kind: Any, where: str) -> Iterator[str]:
     if hint is Any or kind is Any:
         return
     if is_typeddict(hint):
-        if not dataclasses.is_dataclass(kind) and get_origin(kind) not in (Mapping, dict):
+        if not is_value(kind) and get_origin(kind) not in (Mapping, dict):
             yield f"{where}: {kind} is not a value"
         yield from faults(hint, kind, where)
     elif origin in (Union, types.UnionType):
