@@ -102,7 +102,7 @@ def test_runs_continue_when_sessions_change_between_releases(
 ) -> None:
     first, second, third = ((releases.this, releases.next)[number] for number in order)
     script = "echo one; {0} a; echo two; {0} b; echo three; exit 4"
-    wait = 'wait_for() { until [ -e "../../../$1" ]; do sleep 0.02; done; }; '
+    wait = 'wait_for() { until [ -e "$1" ]; do sleep 0.02; done; }; '
     running = make_spec(wait + script.format("wait_for"), lease_seconds=600.0)
     prepared, stopped = make_spec("echo later"), make_spec("sleep 1000")
     with session_of(home, first) as session:
@@ -119,12 +119,12 @@ def test_runs_continue_when_sessions_change_between_releases(
         ended = session.exit_of(prepared)
         session.ask(protocol.STOP, run_id=stopped.run_id, grace_seconds=1, reason="user")
         end = session.exit_of(stopped)
-        (home / protocol.ROOT_DIR / "a").touch()
+        (session.directory(running) / "work" / "a").touch()
         wait_until(lambda: session.log(running) == "one\ntwo\n", "the second line")
 
     with session_of(home, third) as session:
         renewed = session.ask(protocol.RENEW, run_ids=[running.run_id], seconds=500)["deadlines"]
-        (home / protocol.ROOT_DIR / "b").touch()
+        (session.directory(running) / "work" / "b").touch()
         status = session.exit_of(running)
         log, later = session.log(running), session.log(prepared)
         for spec in (running, prepared, stopped):
