@@ -118,7 +118,7 @@ def test_a_launcher_a_worker_and_a_job_without_devices_share_a_node(
     gang = submit(
         roles={
             "launcher": {**own, "command": SAY},
-            "worker": {"devices": 1, "command": SAY},
+            "worker": {"devices": 1, "command": f"{SAY}; sleep 1"},
         }
     )
     alone = submit(
