@@ -65,7 +65,7 @@ def _write_jobs(made: Stage) -> None:
         job.terms = {**job.terms, "magnet": 3}
         job.warnings = [dict(FUTURE)]
         job.save()
-    Attempt.objects.update(suspended_by=CODE)
+    Attempt.objects.update(suspended_by="T9")  # the column has two characters
     failed = jobs.get(pk=made.foreign.pk)
     Attempt.objects.filter(job=failed).update(
         outcome=CODE, failure_class=CODE, message=CLEARED, ended_at=timezone.now()
