@@ -114,6 +114,7 @@ LOOKUPS: Final[Mapping[str, Template]] = {
     "in-one-socket-each": fixed("in one socket each"),
     "in-one-node-each": fixed("in one node each"),
     "wanted-devices": fixed("%(devices)s × %(types)s"),
+    "wanted-one-cpu": fixed("1 CPU and %(memory)g GiB"),
     "wanted-cpus": fixed("%(cpus)g CPUs and %(memory)g GiB"),
     "wanted-instances": fixed("%(count)s × %(wanted)s"),
     "wanted-within": fixed("%(wanted)s %(shape)s"),

@@ -82,8 +82,10 @@ def _member(member: MemberDemand) -> Message:
     types = _types(member.device_types)
     wanted = message("wanted-devices", devices=member.devices, types=types)
     if not member.devices:
-        gibibytes = (member.memory or 0) / 2**30
-        wanted = message("wanted-cpus", cpus=member.cpus or 0.0, memory=round(gibibytes, 2))
+        memory = round((member.memory or 0) / 2**30, 2)
+        wanted = message("wanted-cpus", cpus=member.cpus or 0.0, memory=memory)
+        if member.cpus == 1:
+            wanted = message("wanted-one-cpu", memory=memory)
     if member.count > 1:
         wanted = message("wanted-instances", count=member.count, wanted=wanted)
     shapes = _EACH if member.count > 1 and member.within is not Within.RACK else _SHAPES

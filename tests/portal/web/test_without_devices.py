@@ -39,9 +39,10 @@ def page(client: Client, address: str) -> str:
     return " ".join(response.content.decode().replace("\xa0", " ").split())
 
 
-def submit() -> Job:
+def submit(**changes: object) -> Job:
+    role = {**ROLE, **changes}
     return make_job(
-        "alice", {"name": "load", "virtual_cluster": "vision-a", "roles": {"loader": ROLE}}
+        "alice", {"name": "load", "virtual_cluster": "vision-a", "roles": {"loader": role}}
     )
 
 
@@ -101,4 +102,11 @@ def test_the_job_page_shows_cpus_instead_of_devices(pooled: bool) -> None:
 
     assert "2 × 3 CPUs and 2 GiB" in shown
     assert "CPU-hours" in shown
+    assert "Required devices by node" not in shown
     assert ("belong to no device" in shown) is not pooled
+
+
+def test_one_cpu_is_singular() -> None:
+    job = submit(instances=1, cpus=1)
+
+    assert "1 CPU and 2 GiB" in page(browser("alice"), reverse("job", args=[job.pk]))
