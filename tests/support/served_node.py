@@ -13,15 +13,17 @@ Served = SshNode | OpensshNode
 
 
 @contextmanager
-def served(place: Path, kind: str) -> Iterator[Served]:
-    """Serve a node in a thread."""
+def served(
+    place: Path, kind: str = "asyncssh", *, client_key: Path | None = None
+) -> Iterator[Served]:
+    """Serve a node in a thread; ``client_key``: key of the control plane."""
     ready, over = threading.Event(), threading.Event()
     found: list[Served] = []
     place.mkdir()
 
     async def serve() -> None:
         server = ssh_node if kind == "asyncssh" else openssh_node
-        async with server(place) as node:
+        async with server(place, client_key_path=client_key) as node:
             found.append(node)
             ready.set()
             while not over.is_set():

@@ -78,21 +78,9 @@ def set_condition_actions(
     """
     viewer.require(Permission.MANAGE_NODES, what="the actions for conditions of GPUs")
     InvalidError.raise_if(action_faults(actions))
-    ClusterRules.objects.get_or_create(id=1, defaults={"version": 0})
-    rules = ClusterRules.objects.select_for_update().get(id=1)
-    require_version(rules.version, expected_version, kind="cluster rules")
-    before = dict(rules.condition_actions)
-    if before == dict(actions):
+    rules, has_changed = _set_mapping(viewer, "condition_actions", actions, expected_version)
+    if not has_changed:
         return rules
-    rules.condition_actions, rules.version = dict(actions), rules.version + 1
-    rules.save(update_fields=["condition_actions", "version"])
-    record(
-        actor=viewer,
-        action="cluster.condition_actions",
-        obj=rules,
-        before=before,
-        after=dict(actions),
-    )
     for node in Node.objects.filter(removed_at=None).exclude(inventory={}).order_by("pk"):
         if node.inventory.get("conditions"):
             found = Inventory.from_json(node.inventory)
@@ -117,22 +105,24 @@ def set_canary(
     """
     viewer.require(Permission.MANAGE_NODES, what="canary jobs")
     InvalidError.raise_if(canary_faults(settings))
+    return _set_mapping(viewer, "canary", settings, expected_version)[0]
+
+
+def _set_mapping(
+    viewer: Viewer, column: str, values: Mapping[str, object], expected_version: int | None
+) -> tuple[ClusterRules, bool]:
+    """Set a column of the rules and record it; return the rules, and whether it has changed."""
     ClusterRules.objects.get_or_create(id=1, defaults={"version": 0})
     rules = ClusterRules.objects.select_for_update().get(id=1)
     require_version(rules.version, expected_version, kind="cluster rules")
-    before = dict(rules.canary)
-    if before == dict(settings):
-        return rules
-    rules.canary, rules.version = dict(settings), rules.version + 1
-    rules.save(update_fields=["canary", "version"])
-    record(
-        actor=viewer,
-        action="cluster.canary",
-        obj=rules,
-        before=before,
-        after=dict(settings),
-    )
-    return rules
+    before, after = dict(getattr(rules, column)), dict(values)
+    if before == after:
+        return rules, False
+    setattr(rules, column, after)
+    rules.version += 1
+    rules.save(update_fields=[column, "version"])
+    record(actor=viewer, action=f"cluster.{column}", obj=rules, before=before, after=after)
+    return rules, True
 
 
 def _is_image(name: str) -> bool:

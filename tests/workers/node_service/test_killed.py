@@ -1,9 +1,7 @@
 """A node service that is killed at any moment, on real SSH nodes: nothing is lost or run twice."""
 
-import asyncio
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -25,37 +23,14 @@ from tests.factories.cluster import (
 )
 from tests.factories.scheduling import run_round
 from tests.support.killable_service import Killable
-from tests.support.ssh_node import SshNode, ssh_node
+from tests.support.served_node import Served, served
 from tests.workers.node_service.conftest import wait_for
 
 PATIENCE = 60.0
 
 
-@contextmanager
-def served(place: Path, client_key: Path) -> Iterator[SshNode]:
-    """An SSH node whose server runs in a thread."""
-    ready, over = threading.Event(), threading.Event()
-    found: list[SshNode] = []
-
-    async def serve() -> None:
-        async with ssh_node(place, client_key_path=client_key) as node:
-            found.append(node)
-            ready.set()
-            while not over.is_set():
-                await asyncio.sleep(0.05)
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
-    thread.start()
-    assert ready.wait(60)
-    try:
-        yield found[0]
-    finally:
-        over.set()
-        thread.join(60)
-
-
 @pytest.fixture
-def nodes(real_database: None, tmp_path: Path) -> Iterator[list[SshNode]]:
+def nodes(real_database: None, tmp_path: Path) -> Iterator[list[Served]]:
     """Two nodes that are in the database and can be reached with the control plane's key."""
     if connection.vendor != "sqlite":
         pytest.skip("the process under test opens a SQLite file")
@@ -63,7 +38,9 @@ def nodes(real_database: None, tmp_path: Path) -> Iterator[list[SshNode]]:
     with ExitStack() as stack:
         key = tmp_path / "ssh" / "id_ed25519"
         key.parent.mkdir()
-        found = [stack.enter_context(served(tmp_path / name, key)) for name in ("n1", "n2")]
+        found = [
+            stack.enter_context(served(tmp_path / name, client_key=key)) for name in ("n1", "n2")
+        ]
         for row, node in zip(make_cluster(nodes=2), found, strict=True):
             address = node.address
             Node.objects.filter(pk=row.pk).update(
@@ -74,7 +51,7 @@ def nodes(real_database: None, tmp_path: Path) -> Iterator[list[SshNode]]:
 
 
 @pytest.fixture
-def service(nodes: list[SshNode], tmp_path: Path) -> Iterator[Killable]:
+def service(nodes: list[Served], tmp_path: Path) -> Iterator[Killable]:
     service = Killable(tmp_path)
     yield service
     service.kill()
@@ -89,7 +66,7 @@ def state(job: Job) -> JobState:
 
 
 def test_killed_again_and_again_while_jobs_run_it_starts_nothing_twice_and_loses_nothing(
-    nodes: list[SshNode], service: Killable, tmp_path: Path
+    nodes: list[Served], service: Killable, tmp_path: Path
 ) -> None:
     starts, stop = tmp_path / "starts", tmp_path / "stop"
     for node in nodes:  # its jobs meet at files that a sandbox would hide
