@@ -267,7 +267,7 @@ def _make_tenant(nodes: int) -> None:
 
 
 def _add_nodes(folder: Path, nodes: int) -> None:
-    """Create rows until there are so many nodes."""
+    """Create rows until there is the given number of nodes."""
     from django.utils import timezone
 
     from scheduling.clusters.models import Node

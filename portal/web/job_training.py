@@ -90,18 +90,7 @@ def goodput_figure(
             _trace(
                 gettext("goodput"), "text", times, [s.goodput if s else None for _, s in points]
             ),
-            *(
-                {
-                    **_trace(
-                        gettext("profile on %(type)s") % {"type": one.type},
-                        f"c{2 + number % 4}",
-                        [words.on_chart(min(max(one.measured_at, start), end))],
-                        [one.samples_per_second],
-                    ),
-                    "mode": "markers",
-                }
-                for number, one in enumerate(profiles)
-            ),
+            *_profile_traces(profiles, start, end),
         ],
         "layout": {
             "xaxis": {"range": [words.on_chart(start), words.on_chart(end)]},
@@ -122,6 +111,24 @@ def goodput_figure(
             ),
         ],
     }
+
+
+def _profile_traces(
+    profiles: Sequence[ProfiledPace], start: datetime, end: datetime
+) -> list[dict[str, Any]]:
+    """Return one point for each type, within the span of the chart."""
+    return [
+        {
+            **_trace(
+                gettext("profile on %(type)s") % {"type": one.type},
+                f"c{2 + number % 4}",
+                [words.on_chart(min(max(one.measured_at, start), end))],
+                [one.samples_per_second],
+            ),
+            "mode": "markers",
+        }
+        for number, one in enumerate(profiles)
+    ]
 
 
 def goodput_in_words(samples: Sequence[CurvePoint]) -> str:

@@ -198,9 +198,9 @@ def _change_of(row: WhatIf) -> str:
 def _answered(asked: PageRequest, result: Mapping[str, Any]) -> dict[str, Any]:
     verdict = asked.http.GET.get("verdict", "")
     verdict = verdict if verdict in VERDICTS else ""
-    told = result["jobs"]
-    rows = [row for row in told if not verdict or row["verdict"] == verdict]
-    wanted = {row["job"] for row in (*rows[:MOST_SHOWN], *told[:MOST_SHOWN])}
+    changes = result["jobs"]
+    rows = [row for row in changes if not verdict or row["verdict"] == verdict]
+    wanted = {row["job"] for row in (*rows[:MOST_SHOWN], *changes[:MOST_SHOWN])}
     names = rows_of_jobs(asked.viewer, sorted(wanted))
     titles = {pk: known.name for pk, known in names.items()}
     return {
@@ -209,9 +209,9 @@ def _answered(asked: PageRequest, result: Mapping[str, Any]) -> dict[str, Any]:
         "accuracy": accuracy_lines(result["accuracy"]) if "accuracy" in result else [],
         "others": _others(result.get("others", dict.fromkeys(VERDICTS, 0))),
         "stats": _stats(result),
-        "distribution": distribution(told),
-        "distribution_words": distribution_words(told),
-        "by_job": by_job(told, titles),
+        "distribution": distribution(changes),
+        "distribution_words": distribution_words(changes),
+        "by_job": by_job(changes, titles),
         "measures": _measures(result["was"], result["would_be"]),
         "tabs": [
             ("", gettext("All"), sum(result[key] for key in VERDICTS), not verdict),

@@ -50,7 +50,7 @@ while True:
 CHANGES = 100
 
 
-def p(times: list[float], share: float) -> float:
+def percentile(times: list[float], share: float) -> float:
     """Return a percentile of some times."""
     ordered = sorted(times)
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
@@ -78,11 +78,11 @@ def test_a_guest_gives_way_to_a_new_holder_in_its_time(
         assert end is not None
         device.order(holder)
     print(
-        f"{len(times)} guests: p50 {p(times, 0.5):.3f} s, p99 {p(times, 0.99):.3f} s, "
-        f"worst {max(times):.3f} s"
+        f"{len(times)} guests: p50 {percentile(times, 0.5):.3f} s, "
+        f"p99 {percentile(times, 0.99):.3f} s, worst {max(times):.3f} s"
     )
 
-    assert p(times, 0.99) <= most
+    assert percentile(times, 0.99) <= most
 
 
 @pytest.mark.soak
@@ -109,12 +109,13 @@ def test_turns_change_within_a_second(device: SharedDevice, program: str) -> Non
         if before[1] != after[1] and before[0] >= began
     ]
     print(
-        f"{len(idle)} changes: suspended within {worst:.3f} s; idle p50 {p(idle, 0.5):.3f} s, "
-        f"p95 {p(idle, 0.95):.3f} s, worst {max(idle):.3f} s"
+        f"{len(idle)} changes: suspended within {worst:.3f} s; "
+        f"idle p50 {percentile(idle, 0.5):.3f} s, p95 {percentile(idle, 0.95):.3f} s, "
+        f"worst {max(idle):.3f} s"
     )
 
     assert CHANGES - 5 <= len(idle) <= CHANGES + 10, "two runs worked at once, or turns are lost"
-    assert worst + p(idle, 0.95) < 1.0
+    assert worst + percentile(idle, 0.95) < 1.0
 
 
 def _times(path: Path) -> list[float]:

@@ -91,7 +91,7 @@ def test_one_announcement_is_open_and_the_others_are_folded(root, alice):
     announce(root, text="A warning of today")
     announce(root, text="Another info", severity="info")
 
-    told, more = read(alice, "/tokens/").split('<details class="told-more">', 1)
+    told, more = read(alice, "/tokens/").split('<details class="banners-folded">', 1)
 
     assert "A warning of today" in told
     assert "An info of today" not in told
@@ -100,7 +100,7 @@ def test_one_announcement_is_open_and_the_others_are_folded(root, alice):
     assert "Another info" in more
     announce(root, text="A critical one", severity="critical")
     announce(root, text="A second critical one", severity="critical")
-    told = read(alice, "/tokens/").split('<details class="told-more">')[0]
+    told = read(alice, "/tokens/").split('<details class="banners-folded">')[0]
     assert "A critical one" in told
     assert "A second critical one" in told
     assert "A warning of today" not in told
