@@ -176,7 +176,7 @@ def test_no_shape_of_holder_and_guest_breaks_the_bound(plant, seed) -> None:
     assert 0 <= outcome.guest_share < 1
 
 
-@pytest.mark.xfail(strict=True, reason="a kernel of the guest delays several closed steps, too")
+@pytest.mark.xfail(strict=True, reason="steps count as at most four baselines")
 @pytest.mark.parametrize(("kernels", "slowdown"), [(1, 0.02), (2, 0.02), (1, 0.1)])
 def test_kernels_much_longer_than_the_holders_steps_keep_the_bound(
     kernels: int, slowdown: float
