@@ -1,7 +1,8 @@
 """An emulated device for real processes, with paced programs that share it.
 
-A kernel holds a lock on the device's file and sleeps, so the device serves one kernel at a time,
-first come first served, and needs next to no processor time.
+The device's file has the time until which the device is busy. A kernel begins at that time and
+sleeps, so the device serves one kernel at a time, first come first served, and needs next to no
+processor time. As on a GPU, the kernel of a process that is frozen meanwhile ends in time.
 """
 
 import json
@@ -23,8 +24,10 @@ import fcntl, os, sys, time
 device = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o666)
 def kernel(seconds):
     fcntl.flock(device, fcntl.LOCK_EX)
-    time.sleep(seconds)
+    end = max(time.monotonic(), float(os.pread(device, 32, 0) or 0.0)) + seconds
+    os.pwrite(device, b"%32.6f" % end, 0)
     fcntl.flock(device, fcntl.LOCK_UN)
+    time.sleep(max(end - time.monotonic(), 0.0))
 """
 HOLDER = (
     DEVICE

@@ -6,6 +6,7 @@
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -374,7 +375,8 @@ def test_a_job_sees_and_opens_the_files_of_its_own_gpus(
     tmp_path: Path, tools: Path, level: str, account: str, opens: bool
 ) -> None:
     install(tools, "amd-smi", RECORDED / "mi250-amd-smi")
-    for path in (tmp_path, *tmp_path.parents[:2], tools):
+    above = Path(tempfile.gettempdir())
+    for path in (tmp_path, tools, *(one for one in tmp_path.parents if above in one.parents)):
         path.chmod(path.stat().st_mode | 0o055)
     top = tmp_path / "dev"
     top.mkdir()

@@ -72,7 +72,6 @@ def test_holder_and_guest_work_one_after_the_other(device: SharedDevice, program
     device.turn_seconds = 1.0
     device.start_guest(holder, program)
     began = system.boot_clock()
-    # A run that is frozen within a kernel holds the emulated device during the turn of the other.
     wait_until(
         lambda: device.state().get("suspensions", 0) >= 3 and len(device.worked()) > 20,
         "three suspensions",

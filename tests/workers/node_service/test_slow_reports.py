@@ -94,9 +94,9 @@ async def test_a_node_with_many_reports_does_not_delay_the_comparison_of_another
 ) -> None:
     Quick.written.clear()
     settings = WorkerSettings(data_dir=tmp_path, installation="here", tick=0.05)
-    epochs = await asyncio.to_thread(_carried_nodes, 2)
-    busy, other = epochs
     writer = ReportWriter(owner=OWNER, settings=settings, lost=lambda nodes: None)
+    epochs = await writer.write(_carried_nodes, 2)
+    busy, other = epochs
     for number in range(20 * MOST_NEWS):
         writer.post(Quick(node_id=busy, number=number))
     writer.post(Quick(node_id=other, number=-1))
@@ -136,9 +136,9 @@ async def test_other_reports_and_comparisons_do_not_wait_for_slow_reports(
     Quick.written.clear()
     Slow.written.clear()
     settings = WorkerSettings(data_dir=tmp_path, installation="here", tick=0.05)
-    epochs = await asyncio.to_thread(_carried_nodes, 1)
-    (node_id,) = epochs
     writer = ReportWriter(owner=OWNER, settings=settings, lost=lambda nodes: None)
+    epochs = await writer.write(_carried_nodes, 1)
+    (node_id,) = epochs
     running = asyncio.create_task(writer.run(lambda: epochs, {}))
     try:
         for number in range(COUNT):
@@ -168,9 +168,9 @@ async def test_slow_reports_of_a_node_do_not_reduce_the_number_of_other_reports(
 ) -> None:
     monkeypatch.setattr(writing, "LONG_TURN_SECONDS", Lengthy.seconds)
     settings = WorkerSettings(data_dir=tmp_path, installation="here", tick=0.05)
-    epochs = await asyncio.to_thread(_carried_nodes, 2)
-    slow, other = epochs
     writer = ReportWriter(owner=OWNER, settings=settings, lost=lambda nodes: None)
+    epochs = await writer.write(_carried_nodes, 2)
+    slow, other = epochs
     for number in range(2 * FIRST_SLOW):
         writer.post(Lengthy(node_id=slow))
         writer.post(Quick(node_id=other, number=number))
