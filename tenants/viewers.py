@@ -17,7 +17,7 @@ from tenants.roles import (
     role_allows,
     scopes_allow,
 )
-from tessera.messages import plain
+from tessera.messages import Sentence, plain
 
 ANOTHER_TENANT = sentence("another-tenant")
 """Text that replaces a name which the viewer may not see."""
@@ -127,7 +127,8 @@ class Viewer:
         Args:
             permission: the permission.
             tenant_id: as in ``can``.
-            what: text for the action or object in the message (``the tenant``).
+            what: label of the object in the message (``the tenant``): a message, or a text of
+                the catalogue.
 
         Raises:
             NotFoundError: the tenant is not visible to the viewer.
@@ -135,10 +136,11 @@ class Viewer:
         """
         if self.can(permission, tenant_id):
             return
+        label = what if isinstance(what, Sentence) else plain(what)
         if tenant_id is not None and not self.can(Permission.VIEW_TENANT, tenant_id):
-            raise NotFoundError(sentence("not-found-or-hidden", what=plain(what)))
+            raise NotFoundError(sentence("not-found-or-hidden", what=label))
         raise ForbiddenError(
-            sentence("forbidden-for", what=plain(what)),
+            sentence("forbidden-for", what=label),
             field="permission",
             value=str(permission),
             remedy=self._remedy(permission, tenant_id),

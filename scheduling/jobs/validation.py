@@ -122,7 +122,7 @@ def check_spec(
     viewer.require(
         Permission.SUBMIT_JOBS,
         virtual_cluster.tenant_id,
-        what=f"virtual cluster {virtual_cluster.name}",
+        what=sentence("the-virtual-cluster", name=virtual_cluster.name),
     )
     _check_limit(virtual_cluster, submit_context)
     priority, job_class = _priority(spec, submit_context)

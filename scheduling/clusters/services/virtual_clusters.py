@@ -52,7 +52,9 @@ def require_editable(viewer: Viewer, edit: VcEdit, expected_version: int | None)
             raise _duplicate(edit.name)
         return
     vc = _visible(viewer, edit.virtual_cluster)
-    viewer.require(_permission_for(edit), vc.tenant_id, what=f"virtual cluster {vc.name}")
+    viewer.require(
+        _permission_for(edit), vc.tenant_id, what=sentence("the-virtual-cluster", name=vc.name)
+    )
     if vc.archived_at is not None:
         raise ConflictError(
             sentence("archived", name=vc.name),
