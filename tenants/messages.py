@@ -120,6 +120,10 @@ TENANTS: Final[Mapping[str, Template]] = {
     "not-found-or-hidden": fixed("Not found, or you may not see it: %(what)s."),
     "no-such-user": fixed("User not found."),
     "no-such-announcement": fixed("Announcement not found."),
+    "write-characters": fixed("Write 1 to %(most)s characters."),
+    "no-tenant-yet": fixed("none; ask a lead to add you to a tenant"),
+    "uids-used-up": fixed("All Unix user ids for tenants (%(first)s-%(last)s) are in use."),
+    "larger-uid-range": fixed("Set TESSERA_TENANT_UIDS to a larger range here and on the nodes."),
 }
 
 TABLE: Final = Table(BASE, TENANTS)

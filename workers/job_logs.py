@@ -165,10 +165,10 @@ def search_log(
     """
     if not wanted.strip() or len(wanted) > LONGEST_SEARCH or not wanted.isprintable():
         raise InvalidError(
-            f"A log search takes 1 to {LONGEST_SEARCH} printable characters without a line break.",
+            sentence("log-search-length", most=LONGEST_SEARCH),
             field="q",
             value=wanted[:LONGEST_SEARCH],
-            remedy="Use a few words of the line.",
+            remedy=sentence("use-words-of-line"),
         )
     stretch = _Stretch(role=role, rank=rank, attempt=attempt, offset=offset, limit=limit)
     piece, data = _read(viewer, job_id, storage, stretch)

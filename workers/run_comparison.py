@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from scheduling.core.messages import sentence
 from scheduling.core.objectives import Goal, usual_goal
 from scheduling.core.spec_differences import SpecRow, spec_rows
 from scheduling.jobs.queries.job_detail import AttemptView, attempts_of_job
@@ -177,18 +178,18 @@ def read_run_ids(texts: Iterable[str]) -> tuple[int, ...]:
     wrong = next((one for one in ids if not (one.isascii() and one.isdecimal())), None)
     if wrong is not None or any(len(one) > 18 for one in ids):
         raise InvalidError(
-            "This is not a valid job ID.",
+            sentence("not-job-id"),
             field="jobs",
             value=str(wrong or "")[:40],
-            remedy="Use job IDs, separated by commas.",
+            remedy=sentence("use-job-ids"),
         )
     found = tuple(dict.fromkeys(map(int, ids)))
     if len(found) > MOST_JOBS:
         raise InvalidError(
-            "There are too many jobs.",
+            sentence("too-many-compared"),
             field="jobs",
             value=len(found),
-            remedy=f"Use at most {MOST_JOBS}.",
+            remedy=sentence("use-at-most", most=MOST_JOBS),
         )
     return found
 

@@ -141,7 +141,7 @@ def _number(field: str, text: str) -> int:
         "This is not a valid number.",
         field=field,
         value=text,
-        remedy="Use a number without a sign.",
+        remedy=_("Use a number without a sign."),
     )
 
 

@@ -40,7 +40,7 @@ def text_errors(
             field=field,
             value=value,
             message=sentence("not-text", name=plain(name)),
-            remedy=f"Use {'up to' if empty else '1 to'} {longest} characters.",
+            remedy=sentence("use-up-to-characters" if empty else "use-characters", most=longest),
         )
     ]
 
@@ -53,7 +53,7 @@ def label_errors(labels: object) -> list[FieldError]:
                 field="labels",
                 value=labels,
                 message=sentence("not-labels", most=MOST_LABELS),
-                remedy='Use an object such as {"rack": "r1"}.',
+                remedy=sentence("use-label-object"),
             )
         ]
     return [

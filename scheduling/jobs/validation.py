@@ -177,10 +177,7 @@ def from_spec_error(error: SpecFieldError) -> FieldError:
 def _find_cluster(spec: JobSpec, submit_context: SubmitContext) -> VirtualCluster:
     found = submit_context.clusters.get(spec.virtual_cluster)
     if found is None:
-        known = (
-            ", ".join(sorted(submit_context.clusters)[:8])
-            or "none; ask a lead to add you to a tenant"
-        )
+        known = ", ".join(sorted(submit_context.clusters)[:8]) or sentence("none-ask-lead")
         raise InvalidJobError(
             errors=[
                 FieldError(

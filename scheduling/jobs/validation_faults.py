@@ -79,7 +79,7 @@ def _type_faults(spec: JobSpec, submit_context: SubmitContext) -> list[FieldErro
             role.devices, *role.device_types
         ):
             continue
-        known = ", ".join(sorted(submit_context.types)) or "none yet: add a node"
+        known = ", ".join(sorted(submit_context.types)) or sentence("none-yet-add-node")
         unknown = [t for t in role.device_types if t not in submit_context.types]
         faults.extend(
             FieldError(
@@ -208,7 +208,7 @@ def _archive_faults(spec: JobSpec, virtual_cluster: VirtualCluster) -> list[Fiel
             field="source.archive",
             value=digest,
             message=sentence("archive-not-uploaded"),
-            remedy="Upload it first (POST /api/v1/archives/) and use the returned digest.",
+            remedy=sentence("upload-archive-first"),
         )
     ]
 

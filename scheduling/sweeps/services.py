@@ -201,8 +201,8 @@ def _of_key(
         if not key.is_for(first, otherwise=told == wanted):
             raise used_key(
                 key,
-                f"The key was used for sweep {found.pk}, which is different.",
-                "Use a new key for a new sweep.",
+                sentence("key-used-for-sweep", sweep=str(found.pk)),
+                sentence("use-new-key-for-sweep"),
             )
         return found
     return None

@@ -153,7 +153,7 @@ def _faults(values: dict[str, Any]) -> list[FieldError]:
     faults = []
     text = values["text"]
     if not (isinstance(text, str) and 0 < len(text) <= LONGEST_TEXT and _is_text(text)):
-        faults.append(_fault("text", text, f"Write 1 to {LONGEST_TEXT} characters."))
+        faults.append(_fault("text", text, sentence("write-characters", most=LONGEST_TEXT)))
     if values["severity"] not in Severity.values:
         remedy = sentence("levels-to-use", names=", ".join(Severity.values))
         faults.append(_fault("severity", values["severity"], remedy))

@@ -174,10 +174,10 @@ def _next_uid() -> int:
     uid = max(first, newest_uid() + 1)
     if uid > last:
         raise ConflictError(
-            f"All Unix user ids for tenants ({first}-{last}) are in use.",
+            sentence("uids-used-up", first=str(first), last=str(last)),
             field="uid",
             value=uid,
-            remedy="Set TESSERA_TENANT_UIDS to a larger range here and on the nodes.",
+            remedy=sentence("larger-uid-range"),
         )
     return uid
 

@@ -339,7 +339,7 @@ def _scope_errors(viewer: Viewer, scopes: list[str], tenant_id: int | None) -> l
 
 def _scope_error(scope: str, allowed: frozenset[Scope]) -> FieldError:
     is_known = scope in set(Scope)
-    choice = ", ".join(sorted(allowed)) or "none; ask a lead to add you to a tenant"
+    choice = ", ".join(sorted(allowed)) or sentence("no-tenant-yet")
     return FieldError(
         field="scopes",
         value=scope,

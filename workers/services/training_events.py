@@ -10,7 +10,7 @@ from typing import Any, Final
 from scheduling.core.canaries import CANARY_EVENT
 from scheduling.core.messages import message, sentence
 from scheduling.jobs.models import CHECKPOINT
-from tessera.messages import Message, Sentence
+from tessera.messages import Message, Sentence, message_of
 from workers.services.reports import LONGEST_LINE
 from workers.services.tracked_runs import TrackedChange, TrackedTally, read_tracked_line
 
@@ -129,7 +129,8 @@ def _left(facts: Facts) -> Sentence:
         "checkpoint-left",
         step=f"{facts['step']:,}",
         path=facts["path"],
-        reason=facts["reason"],
+        # A phrase of the portal, or the words of a node.
+        reason=message_of(str(facts["reason"])),
     )
 
 

@@ -309,8 +309,10 @@ class ClusterDraft:
                 _fault(
                     "name",
                     edit.name,
-                    f"This is not a pinned cell of {edit.virtual_cluster}.",
-                    sentence("choices", names=", ".join(pins) or "none: it has no pinned cells"),
+                    sentence("not-pinned-cell", name=edit.virtual_cluster),
+                    sentence(
+                        "choices", names=", ".join(pins) or sentence("none-without-pinned-cells")
+                    ),
                 )
             )
         self.shares[edit.virtual_cluster] = replace(share, pinned=pins)
@@ -348,7 +350,7 @@ class ClusterDraft:
     def _known(self, name: str, where: str, faults: list[FieldError]) -> bool:
         if name in self.shares and name in self.values:
             return True
-        known = ", ".join(sorted(self.shares)) or "none yet"
+        known = ", ".join(sorted(self.shares)) or sentence("none-yet")
         text = sentence("no-such-cluster")
         faults.append(_fault(where, name, text, sentence("choices", names=known)))
         return False
@@ -376,8 +378,8 @@ class ClusterDraft:
         for name, share in sorted(self.shares.items()):
             for address in (share.pinned or {}).values():
                 if address in owners:
-                    text = f"{owners[address]} and {name} would both own this cell."
-                    remedy = "Unpin it from one of them in the same reconfiguration."
+                    text = sentence("two-owners-of-cell", one=owners[address], other=name)
+                    remedy = sentence("unpin-from-one")
                     self.faults.append(_fault("pinned", address, text, remedy))
                 owners[address] = name
 

@@ -31,7 +31,7 @@ def level_faults(level: object) -> list[FieldError]:
         FieldError(
             field="least_isolation",
             value=level,
-            message="This is not a valid isolation level.",
+            message=sentence("not-isolation-level"),
             remedy=sentence("choices", names=", ".join(LEVELS)),
         )
     ]

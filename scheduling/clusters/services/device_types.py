@@ -91,7 +91,7 @@ def _faults(alias: str, device_type: str) -> list[FieldError]:
                 field="device_type",
                 value=device_type,
                 message=sentence("no-such-type", device_type=device_type),
-                remedy=sentence("choices", names=", ".join(sorted(types)) or "none yet"),
+                remedy=sentence("choices", names=", ".join(sorted(types)) or sentence("none-yet")),
             )
         )
     if DeviceAlias.objects.count() >= MOST_ALIASES:

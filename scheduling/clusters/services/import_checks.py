@@ -34,8 +34,8 @@ def length_faults(topology: TopologyNow, spec: ClusterSpec) -> list[FieldError]:
         FieldError(
             field=where,
             value=name,
-            message=f"This name has more than {longest} characters.",
-            remedy="Use a shorter one.",
+            message=sentence("name-too-long", longest=longest),
+            remedy=sentence("use-shorter-name"),
         )
         for where, names, longest in kinds
         for name in [name for name in names if len(name) > longest][:1]
@@ -54,9 +54,9 @@ def quota_faults(topology: TopologyNow, spec: ClusterSpec) -> list[FieldError]:
                     FieldError(
                         field=f"{VIRTUAL}.{name}.virtualCells[{position}].cellType",
                         value=f"{quota.chain}.{quota.level}",
-                        message="The physical cluster does not have these cells.",
+                        message=sentence("no-such-cells"),
                         remedy=sentence(
-                            "choices", names=", ".join(known) or "none: it has no cells"
+                            "choices", names=", ".join(known) or sentence("none-without-cells")
                         ),
                     )
                 )
@@ -71,7 +71,7 @@ def refuse_archived(rows: Mapping[str, VirtualCluster], shares: Mapping[str, VcS
                 sentence("cluster-archived", name=name),
                 field=f"{VIRTUAL}.{name}",
                 value=name,
-                remedy="Use another name; its history belongs to the old one.",
+                remedy=sentence("name-has-history"),
             )
 
 
@@ -80,10 +80,10 @@ def refuse_names(names: Sequence[str]) -> None:
     for name in names:
         if len(name) > _LONGEST_NAME or not name.isprintable() or "~" in name:
             raise InvalidError(
-                f"A node cannot be named {name[:80]!r}.",
+                sentence("not-possible-node-name", name=repr(name[:80])),
                 field=f"{PHYSICAL}.physicalCells",
                 value=name,
-                remedy=f"Use up to {_LONGEST_NAME} printable characters without '~'.",
+                remedy=sentence("use-node-name-characters", most=_LONGEST_NAME),
             )
 
 
@@ -117,13 +117,19 @@ def find_owners(
     for name in virtual_clusters:
         if not re.fullmatch(NAME_PATTERN, name):
             faults.append(
-                _fault(f"virtualClusters.{name}", name, "Use 1 to 63 of A-Z a-z 0-9 . _ -.")
+                _fault(f"virtualClusters.{name}", name, sentence("use-cluster-name-characters"))
             )
             continue
         owner = wanted.get(name) or slug_of(name)
         if name in existing:
             if name in wanted and existing[name] != owner:
-                faults.append(_fault(f"owners.{name}", owner, f"It belongs to {existing[name]}."))
+                faults.append(
+                    _fault(
+                        f"owners.{name}",
+                        owner,
+                        sentence("belongs-to-tenant", tenant=existing[name]),
+                    )
+                )
         elif owner in tenants:
             owners.tenant_of[name] = tenants[owner]
         elif name in wanted:
@@ -131,7 +137,7 @@ def find_owners(
         else:
             owners.missing[name] = owner
     faults += [
-        _fault(f"owners.{name}", wanted[name], "Use only virtual clusters of the document.")
+        _fault(f"owners.{name}", wanted[name], sentence("only-clusters-of-document"))
         for name in wanted
         if name not in virtual_clusters
     ]
@@ -156,4 +162,4 @@ def slug_of(name: str) -> str:
 
 
 def _fault(where: str, value: object, remedy: str) -> FieldError:
-    return FieldError(field=where, value=value, message="This cannot be imported.", remedy=remedy)
+    return FieldError(field=where, value=value, message=sentence("not-importable"), remedy=remedy)

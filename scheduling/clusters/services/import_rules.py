@@ -113,7 +113,7 @@ def _meaning_faults(row: ImportRule, named: Mapping[str, str]) -> list[FieldErro
     """Return the faults in the values of a rule by field."""
     there = {
         "virtual_cluster": (row.virtual_cluster, sentence("name-cluster")),
-        "tenant": (row.tenant, "Use an existing tenant."),
+        "tenant": (row.tenant, sentence("use-existing-tenant")),
         "priority": (row.priority_class, sentence("name-class")),
     }
     found = [
@@ -128,6 +128,6 @@ def _meaning_faults(row: ImportRule, named: Mapping[str, str]) -> list[FieldErro
     ]
     if not (any(named.values()) or row.is_opportunistic):
         message = sentence("rule-without-meaning")
-        remedy = "Specify virtual_cluster, tenant, priority or opportunistic."
+        remedy = sentence("specify-rule-meaning")
         found.append(FieldError(field="virtual_cluster", message=message, remedy=remedy))
     return found

@@ -123,9 +123,9 @@ def import_hived(
     viewer.require(Permission.EDIT_VC, what="virtual clusters")
     if not isinstance(document, Mapping) or not {PHYSICAL, VIRTUAL} & set(document):
         raise InvalidError(
-            f"The document has neither {PHYSICAL} nor {VIRTUAL}.",
+            sentence("neither-part", one=PHYSICAL, other=VIRTUAL),
             field="document",
-            remedy="Send a HiveD configuration, or its spec part.",
+            remedy=sentence("send-hived"),
         )
     importing = _Importing(
         viewer=viewer,

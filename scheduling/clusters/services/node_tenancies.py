@@ -10,6 +10,7 @@ from scheduling.clusters.models import Node, NodeTenancy
 from scheduling.clusters.services.node_rows import address_of, node_to_edit, require_empty
 from scheduling.common.edits import reason_errors
 from scheduling.common.on_commit import node_has_changed, request_round_on_commit
+from scheduling.core.messages import sentence
 from scheduling.core.round_result import Start
 from scheduling.jobs.models import Job
 from tenants.audit import record
@@ -125,9 +126,9 @@ def reset_isolation(
     )
     if tenancy is None:
         raise ConflictError(
-            f"{node.name} is not assigned to a tenant.", field="node", value=node.name
+            sentence("node-without-tenancy", name=node.name), field="node", value=node.name
         )
-    require_empty(node, "Drain it first, then reset it.")
+    require_empty(node, sentence("drain-then-reset"))
     closed = (
         NodeTenancy.objects.unscoped()
         .filter(pk=tenancy.pk, reset_at=None)

@@ -37,12 +37,12 @@ def node_faults(values: Mapping[str, Any]) -> list[FieldError]:
         (
             "name",
             _NAME,
-            "1 to 63 of A-Z a-z 0-9 . _ -, beginning and ending with a letter or digit",
+            sentence("use-node-name"),
         ),
-        ("user", _USER, "the name of an account on the node, as in user@host"),
+        ("user", _USER, sentence("use-node-account")),
     )
     faults = [
-        _fault(field, values[field], f"Use {remedy}.")
+        _fault(field, values[field], remedy)
         for field, pattern, remedy in checks
         if field in values and not _matches(pattern, values[field])
     ]
@@ -58,8 +58,7 @@ def node_faults(values: Mapping[str, Any]) -> list[FieldError]:
                 field="job_network",
                 value=values["job_network"],
                 message=sentence("not-network-setting"),
-                remedy=f"Use {', '.join(job_networks.SETTINGS)}, or omit it to use the "
-                "setting of the node.",
+                remedy=sentence("use-network-setting", names=", ".join(job_networks.SETTINGS)),
             )
         )
     if values.get("data_interface") and not _matches(_INTERFACE, values["data_interface"]):
@@ -224,8 +223,8 @@ def _tenants(
             FieldError(
                 field=field,
                 value=names,
-                message="This is not a list of tenants.",
-                remedy=f"Give a list of at most {MOST_TENANTS} names; an empty one means all.",
+                message=sentence("not-list-of-tenants"),
+                remedy=sentence("give-tenants", most=MOST_TENANTS),
             )
         )
         return []
@@ -234,8 +233,8 @@ def _tenants(
         FieldError(
             field=field,
             value=name,
-            message="Tenant not found.",
-            remedy="Use the short name of a tenant.",
+            message=sentence("no-such-tenant"),
+            remedy=sentence("use-tenant-short-name"),
         )
         for name in unknown
     ]
@@ -254,8 +253,8 @@ def _paths(
             FieldError(
                 field="visible_paths",
                 value=entries,
-                message="This is not a list of paths.",
-                remedy=f"Give a list of at most {MAX_VISIBLE_PATHS} objects with a path.",
+                message=sentence("not-list-of-paths"),
+                remedy=sentence("give-paths", most=MAX_VISIBLE_PATHS),
             )
         )
         return []
@@ -267,8 +266,8 @@ def _paths(
                 FieldError(
                     field=field,
                     value=entry,
-                    message="This is not a visible path.",
-                    remedy="Use the keys path, writable, checkpoints and tenants.",
+                    message=sentence("not-visible-path"),
+                    remedy=sentence("use-path-keys"),
                 )
             )
             continue
@@ -280,8 +279,10 @@ def _paths(
                 FieldError(
                     field=f"{field}.path",
                     value=path,
-                    message="Jobs cannot be given this path.",
-                    remedy=f"The path {problem or 'must be listed once'}.",
+                    message=sentence("path-not-for-jobs"),
+                    remedy=sentence(
+                        "path-problem", problem=plain(problem or "must be listed once")
+                    ),
                 )
             )
             continue

@@ -198,9 +198,11 @@ def _faults(values: dict[str, Any]) -> list[FieldError]:
     if "name" in values and not (
         isinstance(values["name"], str) and _NAME.fullmatch(values["name"])
     ):
-        faults.append(_fault("name", values["name"], "Use 1 to 40 of a-z 0-9 _ -."))
+        faults.append(_fault("name", values["name"], sentence("use-class-name")))
     if "value" in values and not _is_priority(values["value"]):
-        faults.append(_fault("value", values["value"], f"Use {LOWEST} to {HIGHEST}."))
+        faults.append(
+            _fault("value", values["value"], sentence("use-class-priority", least=LOWEST, most=HIGHEST))
+        )
     if "is_default" in values and not isinstance(values["is_default"], bool):
         faults.append(_fault("is_default", values["is_default"], sentence("use-boolean")))
     if "note" in values:

@@ -314,7 +314,7 @@ def _request_faults(edits: Sequence[Edit], reason: str) -> list[FieldError]:
                 field="edits",
                 value=len(edits),
                 message=sentence("not-reconfiguration"),
-                remedy=f"Give 1 to {MOST_EDITS} edits.",
+                remedy=sentence("give-edits", most=MOST_EDITS),
             )
         )
     return faults

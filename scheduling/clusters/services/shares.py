@@ -64,19 +64,19 @@ def read_quotas(
         faults: list to which all validation errors are added.
     """
     if not isinstance(cells, Sequence) or isinstance(cells, str):
-        faults.append(_fault("cells", cells, "a list of {chain, level, count}"))
+        faults.append(_fault("cells", cells, sentence("give-cells")))
         return ()
     counts: dict[tuple[str, str], int] = {}
     for position, entry in enumerate(cells):
         where = f"cells[{position}]"
         if not isinstance(entry, Mapping) or set(entry) != {"chain", "level", "count"}:
-            faults.append(_fault(where, entry, "exactly the keys chain, level and count"))
+            faults.append(_fault(where, entry, sentence("give-cell-keys")))
             continue
         quota = _quota(where, entry, topology, faults)
         if quota is None:
             continue
         if (quota.chain, quota.level) in counts:
-            faults.append(_fault(where, quota.level, "each level of a chain once"))
+            faults.append(_fault(where, quota.level, sentence("give-level-once")))
         counts[quota.chain, quota.level] = quota.count
     return tuple(
         Quota(chain=chain, level=level, count=count)
@@ -91,25 +91,21 @@ def read_pinned(pinned: object, topology: TopologyNow, faults: list[FieldError])
     The function does not check whether another virtual cluster has pinned the same cell.
     """
     if not isinstance(pinned, Sequence) or isinstance(pinned, str):
-        faults.append(_fault("pinned", pinned, "a list of {name, address}"))
+        faults.append(_fault("pinned", pinned, sentence("give-pinned")))
         return {}
     found: dict[str, str] = {}
     for position, entry in enumerate(pinned):
         where = f"pinned[{position}]"
         if not isinstance(entry, Mapping) or set(entry) != {"name", "address"}:
-            faults.append(_fault(where, entry, "exactly the keys name and address"))
+            faults.append(_fault(where, entry, sentence("give-pinned-keys")))
             continue
         name, address = entry["name"], entry["address"]
         if not isinstance(name, str) or not _PIN.fullmatch(name) or name in found:
-            faults.append(_fault(f"{where}.name", name, "a unique name of A-Z a-z 0-9 . _ -"))
+            faults.append(_fault(f"{where}.name", name, sentence("give-pinned-name")))
             continue
         place = topology.cell_at(address) if isinstance(address, str) else None
         if place is None or not place.complete or address in found.values():
-            faults.append(
-                _fault(
-                    f"{where}.address", address, ("the address of a whole cell; each address once")
-                )
-            )
+            faults.append(_fault(f"{where}.address", address, sentence("give-whole-cell")))
             continue
         found[name] = address
     return found
@@ -118,9 +114,11 @@ def read_pinned(pinned: object, topology: TopologyNow, faults: list[FieldError])
 def policy_faults(policy: object, args: object) -> list[FieldError]:
     """Return the faults in the name and the parameters of a policy."""
     if not isinstance(args, Mapping) or not all(isinstance(key, str) for key in args):
-        return [_fault("policy_args", args, "a mapping of parameters")]
+        return [_fault("policy_args", args, sentence("give-policy-parameters"))]
     if not isinstance(policy, str) or policy not in POLICIES:
-        return [_fault("policy", policy, f"one of {', '.join(sorted(POLICIES))}")]
+        return [
+            _fault("policy", policy, sentence("give-one-of", names=", ".join(sorted(POLICIES))))
+        ]
     try:
         make_policy(policy, args)
     except (UnknownPolicyError, ValueError, TypeError) as error:
@@ -128,8 +126,8 @@ def policy_faults(policy: object, args: object) -> list[FieldError]:
             FieldError(
                 field="policy_args",
                 value=dict(args),
-                message=f"{error}",
-                remedy=f"See the parameters of {policy} in docs/policies.md.",
+                message=str(error),
+                remedy=sentence("see-policy-parameters", policy=policy),
             )
         ]
     return []
@@ -159,17 +157,21 @@ def _quota(
 ) -> Quota | None:
     chain = topology.chains.get(entry["chain"]) if isinstance(entry["chain"], str) else None
     if chain is None:
-        known = ", ".join(topology.chains) or "none yet: add a node"
-        faults.append(_fault(f"{where}.chain", entry["chain"], f"one of: {known}"))
+        known = ", ".join(topology.chains) or sentence("none-yet-add-node")
+        faults.append(
+            _fault(f"{where}.chain", entry["chain"], sentence("give-one-of-existing", names=known))
+        )
         return None
     level = _level(chain, entry["level"])
     count = entry["count"]
     if level is None:
         known = ", ".join(level.type for level in chain.levels)
-        faults.append(_fault(f"{where}.level", entry["level"], f"one of: {known}"))
+        faults.append(
+            _fault(f"{where}.level", entry["level"], sentence("give-one-of-existing", names=known))
+        )
         return None
     if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MOST_CELLS:
-        faults.append(_fault(f"{where}.count", count, "a whole number of at least 0"))
+        faults.append(_fault(f"{where}.count", count, sentence("give-count")))
         return None
     return Quota(chain=chain.name, level=level, count=count)
 
@@ -180,7 +182,7 @@ def _level(chain: ChainView, given: object) -> str | None:
     return next(iter(by_type or by_word), None)
 
 
-def _fault(field: str, value: object, wanted: str) -> FieldError:
+def _fault(field: str, value: object, remedy: str) -> FieldError:
     return FieldError(
-        field=field, value=value, message=sentence("not-allowed-here"), remedy=f"Give {wanted}."
+        field=field, value=value, message=sentence("not-allowed-here"), remedy=remedy
     )

@@ -27,6 +27,7 @@ from tenants.models import Tenant
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 from tessera.isolation import is_within
+from tessera.messages import plain
 from tessera.storage import (
     MAX_SOURCES,
     STORAGE_NAME,
@@ -247,7 +248,7 @@ def _faults(values: Mapping[str, Any]) -> list[FieldError]:
     if "name" in values and not (
         isinstance(values["name"], str) and STORAGE_NAME.fullmatch(values["name"])
     ):
-        remedy = "Use 1 to 40 of a-z 0-9 -, beginning and ending with a letter or digit."
+        remedy = sentence("use-storage-name")
         faults.append(_fault("name", values["name"], remedy))
     faults += [
         _fault(field, values[field], sentence("use-boolean"))
@@ -257,12 +258,18 @@ def _faults(values: Mapping[str, Any]) -> list[FieldError]:
     if "source" in values:
         problem = _source_problem(values["source"])
         if problem:
-            faults.append(_fault("source", values["source"], f"The source {problem}."))
+            faults.append(
+                _fault(
+                    "source", values["source"], sentence("source-problem", problem=plain(problem))
+                )
+            )
     if values.get("mount", ""):
         mount = values["mount"]
         problem = mount_problem(mount) if isinstance(mount, str) else "must be a string"
         if problem:
-            faults.append(_fault("mount", mount, f"The mount point {problem}."))
+            faults.append(
+                _fault("mount", mount, sentence("mount-problem", problem=plain(problem)))
+            )
     if "note" in values:
         faults += text_errors(values["note"], field="note", longest=500)
     return faults
@@ -285,7 +292,7 @@ def _ids(
     field: str, names: object, known: Mapping[str, int], faults: list[FieldError]
 ) -> list[int]:
     if not isinstance(names, Sequence) or isinstance(names, str) or len(names) > MOST_IDS:
-        faults.append(_fault(field, names, f"Give a list of at most {MOST_IDS} names."))
+        faults.append(_fault(field, names, sentence("give-names", most=MOST_IDS)))
         return []
     found: list[int] = []
     for name in names:

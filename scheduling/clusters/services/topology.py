@@ -28,10 +28,7 @@ TRIES: Final = 4
 
 T = TypeVar("T")
 
-REMEDY_FOR_RULES: Final = (
-    "Guarantee fewer cells to this virtual cluster, choose a lower level or other nodes, or "
-    "raise the isolation level of nodes."
-)
+REMEDY_FOR_RULES: Final = sentence("guarantee-fewer-cells")
 REMEDY_FOR_LOST_PLACES: Final = sentence("guarantee-whole-nodes")
 
 
@@ -177,7 +174,10 @@ def require_fit(spec: ClusterSpec, *, before: ClusterSpec, field: str = "cells")
     lost = lost_places(before, spec)
     if lost:
         raise DoesNotFitError(
-            f"{lost[0]}.", field=field, value=None, remedy=REMEDY_FOR_LOST_PLACES
+            sentence("witness", witness=message_of(lost[0])),
+            field=field,
+            value=None,
+            remedy=REMEDY_FOR_LOST_PLACES,
         )
     return answer
 
@@ -206,7 +206,12 @@ def require_places(
     yield
     lost = places_lost(spec_in_force(current_topology()), missing)
     if lost:
-        raise DoesNotFitError(f"{lost[0]}.", field=field, value=None, remedy=REMEDY_FOR_RULES)
+        raise DoesNotFitError(
+            sentence("witness", witness=message_of(lost[0])),
+            field=field,
+            value=None,
+            remedy=REMEDY_FOR_RULES,
+        )
     touch_version(reason=reason, user_id=user_id, now=now)
 
 
@@ -248,8 +253,7 @@ def held_faults(gone: Iterable[int], *, field: str) -> list[FieldError]:
         FieldError(
             field=field,
             value=shown,
-            message=f"{len(jobs)} {'job holds' if len(jobs) == 1 else 'jobs hold'} "
-            f"{len(held)} of the devices that would be removed ({shown}).",
+            message=sentence("jobs-hold-removed", n=len(jobs), devices=len(held), shown=shown),
             remedy=sentence("drain-or-stop-first"),
         )
     ]

@@ -70,7 +70,7 @@ def shadow_faults(shadows: object) -> list[FieldError]:
                 field="shadows",
                 value=shadows,
                 message=sentence("not-shadow-policies"),
-                remedy=f"Give at most {MAX_SHADOW_POLICIES} of {{policy, policy_args}}.",
+                remedy=sentence("give-shadows", most=MAX_SHADOW_POLICIES),
             )
         ]
     return [

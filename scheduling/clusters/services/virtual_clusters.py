@@ -142,7 +142,7 @@ def require_no_jobs(vc: VirtualCluster) -> None:
     live = Job.objects.unscoped().filter(virtual_cluster=vc).live().count()
     if live:
         raise ConflictError(
-            f"{live} {'job waits or runs' if live == 1 else 'jobs wait or run'} in {vc.name}.",
+            sentence("jobs-in-cluster", n=live, name=vc.name),
             field="id",
             value=vc.pk,
             remedy=sentence("stop-or-let-end"),
@@ -250,7 +250,7 @@ def set_member_limits(
             field="virtual_clusters",
             value=name,
             message=sentence("not-cluster-of-tenant"),
-            remedy=sentence("use-any-of", names=", ".join(sorted(rows)) or "none yet"),
+            remedy=sentence("use-any-of", names=", ".join(sorted(rows)) or sentence("none-yet")),
         )
         for name in virtual_clusters
         if name not in rows

@@ -160,4 +160,19 @@ LOOKUPS: Final[Mapping[str, Template]] = {
     "no-such-attempt": fixed("Attempt not found."),
     "no-such-role-of-job": fixed("This is not a role of the job."),
     "no-such-rank": fixed("This is not a rank of the role."),
+    "use-up-to-characters": fixed("Use up to %(most)s characters."),
+    "use-characters": fixed("Use 1 to %(most)s characters."),
+    "use-label-object": fixed('Use an object such as {"rack": "r1"}.'),
+    "use-job-state": fixed("Use live, ended, or one of %(names)s."),
+    "write-date": fixed("Write 2026-03-31."),
+    "use-string": fixed("Use a string."),
+    "name-types": fixed("Name types of this cluster (%(names)s), with at least 0 devices each."),
+    "log-search-length": fixed(
+        "A log search takes 1 to %(most)s printable characters without a line break."
+    ),
+    "use-words-of-line": fixed("Use a few words of the line."),
+    "not-job-id": fixed("This is not a valid job ID."),
+    "use-job-ids": fixed("Use job IDs, separated by commas."),
+    "too-many-compared": fixed("There are too many jobs."),
+    "use-at-most": fixed("Use at most %(most)s."),
 }

@@ -152,6 +152,26 @@ SUBMITS: Final[Mapping[str, Template]] = {
     ),
     "use-priority": fixed("Use a number from 0 to 1000."),
     "use-priority-or-class": fixed("Use a number from 0 to 1000 or one of: %(names)s."),
+    "template-needs-owner": fixed("A template needs an owner."),
+    "number-of-changes": fixed("A path can have 1 to %(most)s changes."),
+    "send-changes": fixed('Send {"changes": {"roles.worker.devices": 4}}.'),
+    "use-new-key": fixed("Use a new key for a new job."),
+    "not-idempotency-key": fixed("An idempotency key has at most %(most)s printable characters."),
+    "use-uuid": fixed("Use a UUID."),
+    "key-used-elsewhere": fixed(
+        "The key was already used for another request, or for a job that you may not see now."
+    ),
+    "key-used-for-no-copy": fixed(
+        "The key was used for job %(job)s, which is not a copy of this one."
+    ),
+    "key-used-for-other-document": fixed(
+        "The key was used for job %(job)s, which had a different document."
+    ),
+    "upload-archive-first": fixed(
+        "Upload it first (POST /api/v1/archives/) and use the returned digest."
+    ),
+    "key-used-for-sweep": fixed("The key was used for sweep %(sweep)s, which is different."),
+    "use-new-key-for-sweep": fixed("Use a new key for a new sweep."),
 }
 
 

@@ -340,7 +340,7 @@ def _known_states(states: frozenset[str]) -> list[str]:
             sentence("no-job-state", state=repr(unknown[0])),
             field="state",
             value=unknown[0],
-            remedy=f"Use live, ended, or one of {', '.join(state.value for state in JobState)}.",
+            remedy=sentence("use-job-state", names=", ".join(state.value for state in JobState)),
         )
     groups = {"live": LIVE, "ended": TERMINAL}
     return sorted({s for name in states for s in groups.get(name, (name,))})

@@ -204,9 +204,9 @@ def amended_draft(
     """
     if not isinstance(changes, Mapping) or not 0 < len(changes) <= MOST_CHANGES:
         raise InvalidJobError(
-            f"A path can have 1 to {MOST_CHANGES} changes.",
+            sentence("number-of-changes", most=MOST_CHANGES),
             field="changes",
-            remedy='Send {"changes": {"roles.worker.devices": 4}}.',
+            remedy=sentence("send-changes"),
         )
     try:
         spec = parse_stored(amended(job.spec, changes), ignores_unknown=False)

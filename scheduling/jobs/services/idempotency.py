@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from scheduling.common.canonical_json import canonical_json
+from scheduling.core.messages import sentence
 from scheduling.jobs.models import Job
 from scheduling.jobs.validation import InvalidJobError
 from scheduling.secrets import fingerprint
@@ -11,7 +12,7 @@ from tenants.errors import ConflictError, DomainError
 from tenants.viewers import Viewer
 
 MAX_IDEMPOTENCY_KEY: Final = 128
-NEW_KEY: Final = "Use a new key for a new job."
+NEW_KEY: Final = sentence("use-new-key")
 
 
 class IdempotencyConflictError(ConflictError):
@@ -56,9 +57,9 @@ def read_key(word: str, sent: object, *, refusal: type[DomainError] = InvalidJob
     """
     if len(word) > MAX_IDEMPOTENCY_KEY or not word.isprintable():
         raise refusal(
-            f"An idempotency key has at most {MAX_IDEMPOTENCY_KEY} printable characters.",
+            sentence("not-idempotency-key", most=MAX_IDEMPOTENCY_KEY),
             field="Idempotency-Key",
-            remedy="Use a UUID.",
+            remedy=sentence("use-uuid"),
         )
     return Key(word=word, digest=fingerprint(_spelled(sent))) if word else NO_KEY
 
@@ -79,10 +80,7 @@ def refuse_used_key(viewer: Viewer, key: Key) -> None:
     if jobs_of_key(viewer, key):
         raise used_key(
             key,
-            (
-                "The key was already used for another request, or for a job that you may not "
-                "see now."
-            ),
+            sentence("key-used-elsewhere"),
         )
 
 

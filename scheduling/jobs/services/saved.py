@@ -103,7 +103,7 @@ def save_template(
         ConflictError: another template has the name.
     """
     if viewer.user_id is None:
-        raise NotFoundError("A template needs an owner.")
+        raise NotFoundError(sentence("template-needs-owner"))
     template = JobTemplate(
         owner_id=viewer.user_id,
         tenant=_home(viewer, tenant),
@@ -183,7 +183,7 @@ def _name(name: str, most: int) -> str:
             sentence("not-name"),
             field="name",
             value=name[:80],
-            remedy=f"Use 1 to {most} characters.",
+            remedy=sentence("use-characters", most=most),
         )
     return name
 

@@ -296,13 +296,9 @@ def _job_of_key(viewer: Viewer, key: Key, submission: Submission) -> Job | None:
     if earlier is None:
         return None
     if earlier.cloned_from_id != submission.cloned_from:
-        raise used_key(
-            key, f"The key was used for job {earlier.pk}, which is not a copy of this one."
-        )
+        raise used_key(key, sentence("key-used-for-no-copy", job=str(earlier.pk)))
     if not key.is_for(earlier, otherwise=_is_named(earlier, submission.document.get("name"))):
-        raise used_key(
-            key, f"The key was used for job {earlier.pk}, which had a different document."
-        )
+        raise used_key(key, sentence("key-used-for-other-document", job=str(earlier.pk)))
     return earlier
 
 

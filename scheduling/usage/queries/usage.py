@@ -130,7 +130,7 @@ def usage(viewer: Viewer, *, since: date, until: date, by: str = "tenant") -> Us
                 sentence("time-outside-years"),
                 field=field,
                 value=day.isoformat(),
-                remedy="Write 2026-03-31.",
+                remedy=sentence("write-date"),
             )
     if not 0 <= (until - since).days < MOST_DAYS:
         raise InvalidError(

@@ -293,7 +293,7 @@ def _faults(values: dict[str, Any]) -> list[FieldError]:
                 _fault("pattern", values["pattern"], sentence("correct-pattern", error=str(error)))
             )
         except (TypeError, AttributeError):
-            faults.append(_fault("pattern", values["pattern"], "Use a string."))
+            faults.append(_fault("pattern", values["pattern"], sentence("use-string")))
     return faults
 
 

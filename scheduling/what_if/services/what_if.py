@@ -183,8 +183,7 @@ def _guarantee_faults(wanted: Mapping[str, int]) -> list[FieldError]:
             field="guarantee",
             value={kind: devices},
             message=sentence("not-number-devices-type"),
-            remedy=f"Name types of this cluster ({', '.join(sorted(known))}), with at least 0 "
-            "devices each.",
+            remedy=sentence("name-types", names=", ".join(sorted(known))),
         )
         for kind, devices in wanted.items()
         if kind not in known or not 0 <= devices <= MOST_DEVICES

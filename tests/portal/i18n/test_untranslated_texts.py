@@ -1,6 +1,7 @@
 """Texts in the code that reach a page without a message or a phrase of the catalogue."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -103,3 +104,98 @@ def test_a_refusal_is_chinese_on_a_chinese_page() -> None:
         assert translated(labelled.value.message) == "您无权对设备类型这样做。"
         assert "language" in translated(composed.value.message)
         assert "exists" not in translated(composed.value.message)
+
+
+SENTENCE: Final = re.compile(r"[A-Z][a-z' ]+.* .*\.", re.DOTALL)
+"""A text for people; codes, names and parts of sentences look different."""
+UNSEEN: Final = frozenset(
+    {
+        "portal/web/errors.py",  # an answer of REST
+        "portal/web/gallery.py",  # examples of components, for developers
+        "tenants/audit_chain.py",  # the command verify_audit
+    }
+)
+FOR_OPERATORS: Final = frozenset(
+    {"CommandError", "NotImplementedError", "RuntimeError", "TypeError", "ValueError"}
+)
+"""Errors that no page shows."""
+
+
+def page_modules() -> list[Path]:
+    """Modules with texts of pages: not the core, whose texts are those of its tables."""
+    below = (
+        "scheduling/core",
+        "workers/transports",
+        "scheduling/management",
+        "tenants/management",
+    )
+    return [
+        path
+        for path in product_modules()
+        if not (name := str(path.relative_to(ROOT))).startswith(below)
+        and path.name != "messages.py"
+        and name not in UNSEEN
+    ]
+
+
+def sentences(tree: ast.Module) -> Iterator[str]:
+    """Sentences in the code outside docstrings, logs, plurals and errors for operators."""
+    skipped: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            skipped.add(id(node.value))
+        elif isinstance(node, ast.Call):
+            function = node.func
+            name = function.id if isinstance(function, ast.Name) else ""
+            owner = function.value if isinstance(function, ast.Attribute) else None
+            is_log = isinstance(owner, ast.Name) and owner.id in {"log", "logger"}
+            if is_log or name in FOR_OPERATORS or name == "ngettext":
+                skipped.update(map(id, ast.walk(node)))
+        elif isinstance(node, ast.JoinedStr):
+            skipped.update(id(part) for part in node.values)
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(
+                str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values
+            )
+        else:
+            text = str(node.value) if isinstance(node, ast.Constant) else ""
+        if SENTENCE.fullmatch(text):
+            yield text
+
+
+def test_every_sentence_of_a_page_has_a_message_or_is_in_the_catalogue() -> None:
+    with translation.override("zh-hans"):
+        found = {
+            str(path.relative_to(ROOT)): texts
+            for path in page_modules()
+            if (
+                texts := [
+                    text
+                    for text in sentences(ast.parse(path.read_text()))
+                    if translation.gettext(text) == text
+                ]
+            )
+        }
+
+    assert found == {}, "use a message of the room's table, or gettext"
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ('raise InvalidError("Use a tape.")', "Use a tape."),
+        ('raise InvalidError(f"Tape {name} is full.")', "Tape {} is full."),
+        ('remedy = "Use a tape." if tape else ""', "Use a tape."),
+    ],
+)
+def test_a_sentence_without_message_is_found(source: str, text: str) -> None:
+    assert list(sentences(ast.parse(source))) == [text]
+
+
+def test_logs_docstrings_and_errors_for_operators_are_not_for_pages() -> None:
+    source = '"""Use a tape."""\nlog.warning("Use a tape.")\nraise ValueError("Use a tape.")'
+
+    assert list(sentences(ast.parse(source))) == []
