@@ -135,7 +135,7 @@ class CellPicker:
 
     def _avoided_in(self, cell: int) -> int:
         avoided = self.ledger.avoided
-        return sum((mask & avoided.get(node, 0)).bit_count() for node, mask in self._usable(cell))
+        return sum((mask & avoided.get(node, 0)).bit_count() for node, mask in self.usable(cell))
 
     def _pick(self, level: int, item: Item) -> int:
         buddy = self.ledger.buddy
@@ -157,6 +157,17 @@ class CellPicker:
             if cell >= 0:
                 return cell
         return self._least_damaged(range(level, high + 1), level, item)
+
+    def candidates(self, level: int, item: Item) -> Iterator[int]:
+        """Yield the cells of a level that may be picked for an item, damaged ones included."""
+        if self.reserved is None:
+            cells = self._below(range(level, self.ledger.buddy.reach(level) + 1), level)
+        else:
+            free, levels = self.ledger.buddy.free_holder, self.ledger.topology.level
+            cells = (
+                cell for cell in sorted(self.reserved) if levels[cell] == level and free(cell) >= 0
+            )
+        return (cell for cell in cells if self._price(cell, item) is not None)
 
     def _reserved(self, cells: frozenset[int], level: int, item: Item) -> int:
         """Return the reserved cell of a level with the cheapest users, or -1."""
@@ -199,7 +210,7 @@ class CellPicker:
             price = self._price(cell, item)
             if price is None:
                 continue
-            pieces = sorted(-mask.bit_count() for _, mask in self._usable(cell))
+            pieces = sorted(-mask.bit_count() for _, mask in self.usable(cell))
             worth = (sum(pieces), pieces, price, cell)
             if best is None or worth < best:
                 best = worth
@@ -238,7 +249,7 @@ class CellPicker:
         node = topology.node_of_leaf[topology.leaf_lo[cell]]
         return range(node, node + 1)
 
-    def _usable(self, cell: int) -> Iterator[tuple[int, int]]:
+    def usable(self, cell: int) -> Iterator[tuple[int, int]]:
         """Yield (node, usable devices of the cell) for the nodes of a cell."""
         ledger, topology = self.ledger, self.ledger.topology
         small = topology.level[cell] < topology.node_level
@@ -250,7 +261,7 @@ class CellPicker:
     def _price(self, cell: int, item: Item) -> tuple[float, ...] | None:
         """Return the lowest price of the item inside an unowned cell; None if it does not fit."""
         best: tuple[float, ...] | None = None
-        for node, free in self._usable(cell):
+        for node, free in self.usable(cell):
             mask = choose_devices(self.ledger, self.cost, node, free, item)
             if mask:
                 price = self.cost.price(node, mask)

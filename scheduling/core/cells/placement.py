@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 from scheduling.core.cells.avoiding import Choice, best_choice
+from scheduling.core.cells.backtracking import BacktrackingSearch
 from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.packing import pack
 from scheduling.core.cells.picking import SCAN, CellPicker, Cost, Item, Spot, choose_devices
@@ -64,6 +65,9 @@ class GuaranteedSearch:
             return None
         if len({item.size for item in items}) > 1:
             spots = self._pack_completely(items, mark)
+        if spots is None and self._is_damaged():
+            self._rollback(mark)
+            spots = self._backtrack(items)
         if spots is None and self.combining:
             self._rollback(mark)
             spots = self._combine(items)
@@ -314,6 +318,32 @@ class GuaranteedSearch:
                 if self.caps[level] == capacity:
                     self.whole[level] = unbound
         return key
+
+    def _is_damaged(self) -> bool:
+        """Return whether unbound quota cells could get damaged cells, or cells with a limit."""
+        buddy = self.ledger.buddy
+        limited = self.allowed is not None or buddy.healthy_left != buddy.total_left
+        return limited and any(self.pool.unbound)
+
+    def _backtrack(self, items: list[Item]) -> list[Spot] | None:
+        search = BacktrackingSearch(
+            self.ledger,
+            self.pool,
+            CellPicker(self.ledger, self.allowed, self.cost, self.pool.reserved),
+            bins=self._bins_for,
+            take=self._take,
+            rollback=self._rollback,
+        )
+        return search.run(items)
+
+    def _bins_for(self, item: Item) -> list[int]:
+        """Return one bin for each number of usable devices, of used and of empty bins."""
+        found = []
+        for count in range(item.size, self.ledger.topology.node_size + 1):
+            for keys in (self._numbered(self.pool.used[count]), self.pool.empty[count]):
+                fit = (key for key in keys if self._is_allowed(key) and self._holds(key, item))
+                found += islice(fit, 1)
+        return found
 
     def _combine(self, items: list[Item]) -> list[Spot] | None:
         """Place instances on several idle quota cells of a node."""
