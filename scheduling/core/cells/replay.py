@@ -11,9 +11,11 @@ from typing import Any
 
 from scheduling.core.cells.engine import CellEngine
 from scheduling.core.cells.errors import CellError, RequestError
+from scheduling.core.cells.gangs import Gang
 from scheduling.core.cells.hived import spec_from_hived
 from scheduling.core.cells.requests import (
     Bind,
+    Decision,
     GangRequest,
     GroupState,
     Member,
@@ -138,9 +140,9 @@ class Replay:
         group = self._groups.get(request.group)
         if group is not None and group.pods:
             return self._bind(group, pod, size, commit=bool(event.get("commit")))
-        if group is not None:
-            request = group.request
+        before = self.engine.gangs.get(request.group)
         decision = self.engine.schedule(request, phase=phase, suggested=nodes)
+        self._remember(before, decision, pod)
         match decision:
             case Wait():
                 return {
@@ -150,7 +152,7 @@ class Replay:
                     "message": decision.text,
                 }
             case Preempt():
-                return self._preempt(decision, pod, phase)
+                return self._preempt(decision)
             case Bind():
                 return self._first_bind(decision, pod, size, commit=bool(event.get("commit")))
 
@@ -182,10 +184,16 @@ class Replay:
             remedy="declare more pods of that size",
         )
 
-    def _preempt(self, decision: Preempt, pod: str, phase: Phase) -> Line:
-        if phase is Phase.PREEMPTING:
-            group = self._groups.setdefault(decision.request.group, _Group(decision.request))
-            group.waiting.add(pod)
+    def _remember(self, before: Gang | None, decision: Decision, pod: str) -> None:
+        """Add a pod to the pods of its Preempting gang; without them the preemption ends."""
+        name = decision.request.group
+        gang = self.engine.gangs.get(name)
+        if gang is not before:  # another pod's claims have ended
+            self._groups.pop(name, None)
+        if gang is not None and gang.state is GroupState.PREEMPTING:
+            self._groups.setdefault(name, _Group(gang.request)).waiting.add(pod)
+
+    def _preempt(self, decision: Preempt) -> Line:
         groups = [self._groups[name] for name in decision.victims if name in self._groups]
         victims = [pod for group in groups for pod in group.pods.values()]
         node = decision.victim_nodes[0] if decision.victim_nodes else ""
