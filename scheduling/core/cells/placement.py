@@ -338,7 +338,7 @@ class GuaranteedSearch:
 
     def _bins_for(self, item: Item) -> list[int]:
         """Return one bin for each number of usable devices, of used and of empty bins."""
-        found = []
+        found: list[int] = []
         for count in range(item.size, self.ledger.topology.node_size + 1):
             for keys in (self._numbered(self.pool.used[count]), self.pool.empty[count]):
                 fit = (key for key in keys if self._is_allowed(key) and self._holds(key, item))
