@@ -85,6 +85,7 @@ class Command(BaseCommand):
         missing = [name for name in needed if not options[name]]
         if missing:
             raise CommandError(f"give {', '.join('--' + name for name in missing)}")
+        _check_output(options["json"], "--json")
         try:
             if options["from_rounds"]:
                 replay_rounds(options, self.stdout)
@@ -93,13 +94,14 @@ class Command(BaseCommand):
                 options["rules"], options["policy"], options["policy_arg"], options["wraps"]
             )
             result = self._run(policy, options)
+            document = result.to_json()
+            if options["json"]:
+                text = json.dumps(document, indent=1) + "\n"
+                options["json"].write_text(text, encoding="utf-8")
         except (SimulationError, UnknownPolicyError, ValueError) as error:
             raise CommandError(str(error)) from error
         except (OSError, UnicodeDecodeError) as error:
             raise CommandError(f"cannot read or write: {error}") from error
-        document = result.to_json()
-        if options["json"]:
-            options["json"].write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         self._print(document, result, options)
 
     def _run(self, policy: Policy, options: Mapping[str, Any]) -> Result:
@@ -159,3 +161,9 @@ class Command(BaseCommand):
             self.stderr.write(f"fallback {fault}")
         if len(result.fallbacks) > 10:
             self.stderr.write(f"and {len(result.fallbacks) - 10} more fallbacks")
+
+
+def _check_output(path: Path | None, option: str) -> None:
+    """Refuse a file that cannot be written before the run, not after it."""
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        raise CommandError(f"{option}: {path} cannot be written; use a file in a directory")

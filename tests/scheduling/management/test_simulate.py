@@ -93,6 +93,8 @@ def test_rules_around_the_policy_are_part_of_its_name(given):
         ({"interval": 0.0}, "--interval is 0; use 1 to 86400 seconds"),
         ({"workload": Path("nowhere.csv")}, "cannot read or write"),
         ({"workload": None}, "give --workload"),
+        ({"json": Path("nowhere/out.json")}, "--json: nowhere/out.json cannot be written"),
+        ({"timeline": Path("nowhere/t.jsonl")}, "cannot read or write"),
     ],
 )
 def test_what_cannot_be_used_is_refused_by_name(given, changes, message):
