@@ -191,7 +191,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
             is_still_heard = await self._group_of(topic, self.viewer) == group
             if not is_still_heard and topic in self.groups_of_topics:
                 await self._unsubscribe(topic)
-                await self.send_json({"topic": topic, "error": "refused"})
+                await self.send_json(_refusal(topic))
 
     async def _subscribe(self, topic: str) -> None:
         if topic in self.groups_of_topics or self.viewer is None:
@@ -199,7 +199,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         has_room = len(self.groups_of_topics) < MOST_TOPICS
         group = await self._group_of(topic, self.viewer) if has_room else None
         if group is None:
-            await self.send_json({"topic": topic, "error": "refused"})
+            await self.send_json(_refusal(topic))
             return
         job_id = job_of_log(topic)
         if job_id is not None:
@@ -228,6 +228,12 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
 def _confirmation(topics: list[str]) -> str:
     version = time.time_ns() // 1_000
     return json.dumps({"topic": CONFIRMED, "version": version, "data": {"topics": topics}})
+
+
+def _refusal(topic: str) -> dict[str, Any]:
+    """Return the message that refuses a topic."""
+    version = time.time_ns() // 1_000
+    return {"topic": topic, "version": version, "data": None, "error": "refused"}
 
 
 def _token_now(key: str) -> tuple[User, ApiToken] | None:

@@ -78,3 +78,10 @@ class Tab:
         """Close the socket."""
         await self._line.send_input({"type": "websocket.disconnect", "code": 1000})
         await self._line.wait(60)
+
+
+def assert_refused(message: Any, topic: str) -> None:
+    """Check that a message refuses a topic, with the fields that every message has."""
+    version = message.pop("version")
+    assert isinstance(version, int)
+    assert message == {"topic": topic, "data": None, "error": "refused"}

@@ -29,7 +29,7 @@ from tests.factories.scheduling import make_two_tenants, start, submit
 from tests.factories.tenants import make_tenant
 from tests.support.followers import Counter, Listener, until
 from tests.support.layers import layer_of
-from tests.support.websockets import Tab
+from tests.support.websockets import Tab, assert_refused
 
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 
@@ -226,7 +226,7 @@ async def test_a_queue_is_followed_by_its_own_tenant_only():
         await tab.send({"subscribe": ["queue:vision-a"]})
 
     assert (await receive_of(mine, "queue:vision-a"))["pace"] == 1.0
-    assert await strange.receive() == {"topic": "queue:vision-a", "error": "refused"}
+    assert_refused(await strange.receive(), "queue:vision-a")
     assert await strange.is_silent()
     await mine.disconnect()
     await strange.disconnect()
