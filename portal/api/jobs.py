@@ -54,11 +54,11 @@ from scheduling.jobs.queries.job_detail import attempts_of_job, job_detail
 from scheduling.jobs.queries.jobs import (
     LONGEST_SEARCH,
     JobFilter,
-    page_of_jobs,
     rows_of_jobs,
     rows_of_new_jobs,
     visible_job,
 )
+from scheduling.jobs.queries.ordered_jobs import SORTED_JOBS, JobOrder, job_order, page_in_order
 from scheduling.jobs.queries.why import why
 from scheduling.jobs.services.amendments import hold_job, release_hold
 from scheduling.jobs.services.submission import clone_job, submit_job, submit_jobs
@@ -84,6 +84,13 @@ _FILTERS: Final = (
     ),
     OpenApiParameter(
         "submitted_until", datetime, description="Only jobs submitted until this time."
+    ),
+    OpenApiParameter(
+        "order",
+        str,
+        enum=[order.value for order in JobOrder],
+        description=f"Default `newest`. Orders other than `newest` and `oldest` sort the newest "
+        f"{SORTED_JOBS:,} matching jobs.",
     ),
 )
 _SPEC: Final = json_schema()
@@ -144,9 +151,14 @@ class JobViewSet(JobTelemetry, JobMetrics, JobExplanations, JobSharingActions):
     }
 
     def list(self, request: Request) -> Response:
-        """List jobs, newest first."""
-        found = page_of_jobs(
-            self.viewer, self._filters(), cursor=self.query.cursor(), limit=self.query.limit()
+        """List jobs, newest first, or in the order that `order` names."""
+        found = page_in_order(
+            self.viewer,
+            self._filters(),
+            job_order(self.query.text("order")),
+            now=database_now(),
+            cursor=self.query.cursor(),
+            limit=self.query.limit(),
         )
         nodes = nodes_of_jobs(found.results)
         return self.page(found, lambda row: listed_job_out(row, nodes.get(row.id, ())))

@@ -81,6 +81,8 @@ def node_chip(state: str, detail: str = "") -> SafeString:
 def reason(text: str, code: str) -> SafeString:
     """Render a reason: the sentence, then its code; no line break between number and ``×``."""
     sentence = str(translated(text)).replace(" ×", f"{words.NO_BREAK}×")
+    if not code:
+        return format_html('<span class="reason">{}</span>', sentence)
     return format_html(
         '<span class="reason">{}<span class="code">{}</span></span>', sentence, code
     )

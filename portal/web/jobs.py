@@ -15,6 +15,7 @@ from portal.addresses import address, job_url
 from portal.i18n import translated
 from portal.web.components import words
 from portal.web.job_training import Pace, pace_of
+from portal.web.jobs_columns import ListOptions, list_options
 from portal.web.jobs_filters import filter_bar, read_filters, total_of
 from portal.web.viewing import PageRequest, page
 from scheduling.clusters.queries.names import virtual_cluster_names
@@ -25,9 +26,9 @@ from scheduling.jobs.queries.jobs import (
     JobRow,
     counts_by_reason,
     counts_by_state,
-    page_of_jobs,
     page_of_queue,
 )
+from scheduling.jobs.queries.ordered_jobs import SORTED_JOBS, JobOrder, page_in_order
 from scheduling.jobs.services.saved import views_of
 from scheduling.usage.queries.device_hours import DeviceHours, hours_of_jobs
 from tenants.errors import InvalidError
@@ -43,8 +44,8 @@ class ListedJob:
 
     Attributes:
         shape: the second line of its request.
-        summary: the end of the job as text; empty while it is live.
-        held_for: device hours as text; empty for none.
+        summary: the failure of the job as text; otherwise empty.
+        hours: device-hours until now as pairs of number and unit; empty for none.
         started: start of the displayed span: of the wait or the run.
         ended: end of the span; None while it is live.
         pace: current training pace, if reported.
@@ -57,7 +58,7 @@ class ListedJob:
     clone_url: str
     shape: str
     summary: str
-    held_for: str
+    hours: tuple[tuple[str, str], ...]
     started: datetime
     ended: datetime | None
     can_stop: bool
@@ -98,7 +99,7 @@ class ListedJob:
 def listed_jobs(viewer: Viewer, rows: Iterable[JobRow], *, now: datetime) -> tuple[ListedJob, ...]:
     """Return the displayed rows, in the same order, in two queries."""
     rows = tuple(rows)
-    hours = hours_of_jobs([row.id for row in rows if row.is_over], now=now)
+    hours = hours_of_jobs([row.id for row in rows if row.started_at], now=now)
     trends = trends_of([row.id for row in rows if row.state == "running"], now=now)
     return tuple(
         _listed(viewer, row, hours.get(row.id, DeviceHours()), pace_of(trends.get(row.id, ())))
@@ -106,14 +107,10 @@ def listed_jobs(viewer: Viewer, rows: Iterable[JobRow], *, now: datetime) -> tup
     )
 
 
-def hours_in_words(hours: DeviceHours) -> str:
-    """Format hours as ``39.3 GPU-hours``; CPU slots have separate slot-hours; empty for none."""
-    parts = []
-    if hours.gpu >= 0.05:
-        parts.append(_("%(hours)s GPU-hours") % {"hours": words.gpu_hours(hours.gpu)})
-    if hours.slot >= 0.05:
-        parts.append(_("%(hours)s slot-hours") % {"hours": words.gpu_hours(hours.slot)})
-    return _(", ").join(parts) if parts else ""
+def _hours(hours: DeviceHours) -> tuple[tuple[str, str], ...]:
+    """Return GPU-hours and slot-hours; CPU slots are never counted as GPUs."""
+    parts = ((hours.gpu, _("GPU-hours")), (hours.slot, _("slot-hours")))
+    return tuple((words.gpu_hours(value), unit) for value, unit in parts if value >= 0.05)
 
 
 def end_in_words(row: JobRow) -> str:
@@ -138,7 +135,7 @@ def _listed(viewer: Viewer, row: JobRow, hours: DeviceHours, pace: Pace | None) 
         shape=_("opportunistic") if row.is_opportunistic else _priority(row.priority),
         summary=end_in_words(row),
         pace=pace,
-        held_for=hours_in_words(hours) if row.is_over else "",
+        hours=_hours(hours),
         started=row.submitted_at if waits else (row.started_at or row.submitted_at),
         ended=row.finished_at,
         can_stop=not row.is_over and viewer.can_stop(row.tenant_id, row.owner_id),
@@ -164,8 +161,9 @@ SAMPLE: Final = "./tessera submit -f --vc {vc} --name hello -- sh -c 'seq 5; sle
 def jobs(request: PageRequest) -> HttpResponse:
     """Show the list, or only its rows for a swap."""
     filters = read_filters(request.http.GET)
+    options = list_options(request.http)
     try:
-        context = _rows(request, filters)
+        context = _rows(request, filters, options)
         problem = None
     except InvalidError as error:
         if request.wants_part:
@@ -176,22 +174,28 @@ def jobs(request: PageRequest) -> HttpResponse:
     if request.replaces_main and not problem and not context["jobs"]:
         # An empty list checks whether it is still empty; input in its fields is not replaced.
         return HttpResponse(status=HTTPStatus.NO_CONTENT)
-    context |= {"problem": problem, **_around(request, filters)}
-    return request.render("jobs/list.html", context, status=400 if problem else 200)
+    context |= {"problem": problem, **_around(request, filters, options)}
+    response = request.render("jobs/list.html", context, status=400 if problem else 200)
+    options.remember(request.http, response)
+    return response
 
 
-def _rows(request: PageRequest, filters: JobFilter) -> dict[str, Any]:
-    is_queue = filters.states == {JobState.QUEUED.value}
-    read = page_of_queue if is_queue else page_of_jobs
-    found = read(request.viewer, filters, cursor=request.http.GET.get("cursor"))
+def _rows(request: PageRequest, filters: JobFilter, options: ListOptions) -> dict[str, Any]:
+    cursor = request.http.GET.get("cursor")
+    if options.order is None and filters.states == {JobState.QUEUED.value}:
+        found = page_of_queue(request.viewer, filters, cursor=cursor)
+    else:
+        order = options.order or JobOrder.NEWEST
+        found = page_in_order(request.viewer, filters, order, now=request.now, cursor=cursor)
     return {
+        "columns": options.columns,
         "jobs": listed_jobs(request.viewer, found.results, now=request.now),
         "next_cursor": found.next_cursor or "",
         "topic": f"queue:{filters.virtual_cluster}" if filters.virtual_cluster else "overview",
     }
 
 
-def _around(request: PageRequest, filters: JobFilter) -> dict[str, Any]:
+def _around(request: PageRequest, filters: JobFilter, options: ListOptions) -> dict[str, Any]:
     viewer = request.viewer
     # A search has no index: its counts would cost as much as reading every job.
     wanted = replace(filters, states=frozenset())
@@ -201,25 +205,39 @@ def _around(request: PageRequest, filters: JobFilter) -> dict[str, Any]:
     people = users_for(viewer).values_list("username", flat=True)[:MOST_PEOPLE]
     query = request.http.GET.urlencode()
     saved = [(view, view.query == query) for view in views_of(viewer)]
+    total = None if filters.reason or by_state is None else total_of(filters.states, by_state)
+    bar = filter_bar(
+        filters,
+        by_state=by_state,
+        by_reason=counts_by_reason(viewer, loose),
+        clusters=clusters,
+        people=tuple(people),
+        options=options.given,
+    )
     return {
-        "bar": filter_bar(
-            filters,
-            by_state=by_state,
-            by_reason=counts_by_reason(viewer, loose),
-            clusters=clusters,
-            people=tuple(people),
-        ),
+        "bar": bar,
+        "options": options,
+        "heads": options.heads(bar.query),
+        "wants_head": options.head("wants", _("Wants"), bar.query),
+        "orders": options.orders(bar.query),
+        "column_choices": options.choices(bar.query),
+        "sorted_jobs": _sorted_part(options, total),
         "saved": saved,
         "is_saved": any(is_on for _, is_on in saved),
         "query": query,
         "link": _link_for_others(request),
-        "filtered": filters != JobFilter(),
-        "summary": _count_in_words(
-            None if filters.reason or by_state is None else total_of(filters.states, by_state)
-        ),
+        "filtered": filters != JobFilter() or any(options.given.values()),
+        "summary": _count_in_words(total),
         "first_cluster": clusters[0] if clusters else "",
         "sample": SAMPLE.format(vc=shlex.quote(clusters[0])) if clusters else "",
     }
+
+
+def _sorted_part(options: ListOptions, total: int | None) -> int | None:
+    """Return the number of sorted jobs if an order may leave out older ones."""
+    is_whole = total is not None and total <= SORTED_JOBS
+    is_partial = options.order is not None and options.order.is_partial
+    return SORTED_JOBS if is_partial and not is_whole else None
 
 
 def _link_for_others(request: PageRequest) -> str:

@@ -29,7 +29,7 @@ from scheduling.jobs.services.saved import (
 from tenants.errors import DomainError
 from tenants.roles import Permission
 
-KEYS: Final = ("state", "virtual_cluster", "user", "reason", "mine", "q")
+KEYS: Final = ("state", "virtual_cluster", "user", "reason", "mine", "q", "order", "columns")
 VIEWS: Final = (
     ("", gettext_lazy("All")),
     ("live", gettext_lazy("Active")),
@@ -81,6 +81,7 @@ class FilterBar:
     mine: FilterLink
     text: str
     kept: tuple[tuple[str, str], ...]
+    query: Mapping[str, str]
     clear_url: str
 
 
@@ -106,6 +107,7 @@ def filter_bar(
     by_reason: Mapping[str, int],
     clusters: tuple[str, ...],
     people: tuple[str, ...],
+    options: Mapping[str, str],
 ) -> FilterBar:
     """Build the bar for ``filters``.
 
@@ -115,8 +117,9 @@ def filter_bar(
         by_reason: queued jobs by reason code, with all filters but state and reason.
         clusters: virtual clusters to choose from.
         people: user names to choose from.
+        options: order and columns in the address, which all links keep.
     """
-    query = _query(filters)
+    query = {**query_of(filters), **options}
     return FilterBar(
         views=_views(query, by_state),
         chips=_chips(query),
@@ -126,12 +129,13 @@ def filter_bar(
         reasons=_choices(query, "reason", {code: code for code in by_reason if code}, by_reason),
         mine=FilterLink(
             text=gettext("Mine"),
-            url=_url({**query, "mine": "" if filters.mine else "1"}),
+            url=url_of({**query, "mine": "" if filters.mine else "1"}),
             on=filters.mine,
         ),
         text=filters.text,
         kept=tuple((key, value) for key, value in query.items() if key != "q" and value),
-        clear_url=_url({}),
+        query=query,
+        clear_url=url_of(options),
     )
 
 
@@ -141,7 +145,7 @@ def total_of(states: frozenset[str], by_state: Mapping[str, int]) -> int:
     return sum(count for state, count in by_state.items() if not wanted or state in wanted)
 
 
-def _query(filters: JobFilter) -> dict[str, str]:
+def query_of(filters: JobFilter) -> dict[str, str]:
     return {
         "state": ",".join(sorted(filters.states)),
         "virtual_cluster": filters.virtual_cluster,
@@ -152,7 +156,7 @@ def _query(filters: JobFilter) -> dict[str, str]:
     }
 
 
-def _url(query: Mapping[str, str]) -> str:
+def url_of(query: Mapping[str, str]) -> str:
     made = QueryDict(mutable=True)
     for key in KEYS:
         if query.get(key):
@@ -172,7 +176,7 @@ def _views(query: Mapping[str, str], by_state: Mapping[str, int] | None) -> tupl
     return tuple(
         FilterLink(
             text=text,
-            url=_url({**query, "state": state, "reason": ""}),
+            url=url_of({**query, "state": state, "reason": ""}),
             count=None if by_state is None else total_of(frozenset({state} - {""}), by_state),
             on=query["state"] == state,
         )
@@ -189,7 +193,7 @@ def _choices(
     return tuple(
         FilterLink(
             text=text,
-            url=_url({**query, key: "" if query[key] == value else value}),
+            url=url_of({**query, key: "" if query[key] == value else value}),
             count=None if counts is None else counts.get(value, 0),
             on=query[key] == value,
         )
@@ -209,7 +213,7 @@ def _chips(query: Mapping[str, str]) -> tuple[Chip, ...]:
         Chip(
             name=name,
             value=Name(query[key]) if key in _NAMED else query[key],
-            url=_url({**query, key: ""}),
+            url=url_of({**query, key: ""}),
         )
         for key, name in words.items()
         if query[key] and not (key == "state" and query[key] in in_tabs)

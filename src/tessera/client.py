@@ -154,7 +154,7 @@ class Client:
         """List jobs, newest first, page by page.
 
         Args:
-            filters: ``state``, ``virtual_cluster``, ``user``.
+            filters: ``state``, ``virtual_cluster``, ``user``, ``order``.
         """
         return map(Job.from_body, self.pages("jobs/", **filters))
 

@@ -228,10 +228,10 @@ def test_a_portal_that_does_not_answer_is_status_three(
 def test_ps_lists_the_requested_jobs(tessera: CommandLine, portal: Portal, job: Body) -> None:
     portal.answer("GET", "jobs/", {"results": [job], "next_cursor": None})
 
-    ran = tessera("ps", "--state", "queued", "--vc", "vision-a", "--utc")
+    ran = tessera("ps", "--state", "queued", "--vc", "vision-a", "--order", "devices", "--utc")
 
     assert "vision-a" in ran.out
-    assert portal.asked[0].path.endswith("?state=queued&virtual_cluster=vision-a")
+    assert portal.asked[0].path.endswith("?state=queued&virtual_cluster=vision-a&order=devices")
 
 
 def test_why_shows_reason_blockers_and_remedies(tessera: CommandLine, portal: Portal) -> None:

@@ -39,7 +39,7 @@ BASELINES: Final[Mapping[str, int]] = {
     "/tokens/": 8,
     "/priority-classes/": 8,
     "/audit/": 10,
-    "/jobs/": 15,
+    "/jobs/": 16,
     "/jobs/?state=queued": 14,
     "/jobs/?state=ended": 13,
     "/jobs/{job}/": 28,

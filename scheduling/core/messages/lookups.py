@@ -10,6 +10,7 @@ LOOKUPS: Final[Mapping[str, Template]] = {
     "job-of-tenant": fixed("a job of %(tenant)s"),
     "search-most-characters": fixed("A search has at most %(most)s characters."),
     "no-job-state": fixed("%(state)s is not a valid job state."),
+    "no-job-order": fixed("This is not a valid order of jobs."),
     "search-less": fixed("Use a shorter search text."),
     "node-not-answered-while": fixed("the node has not responded for a while"),
     "node-not-answer": fixed("the node does not respond"),

@@ -196,6 +196,7 @@ def page_of_jobs(
     *,
     cursor: str | None = None,
     limit: int = DEFAULT_ROWS,
+    oldest_first: bool = False,
 ) -> Page[JobRow]:
     """Return the jobs that the viewer may see, newest first, in two queries.
 
@@ -204,7 +205,10 @@ def page_of_jobs(
     """
     limit = page_limit(limit)
     key = read_cursor(cursor)
-    jobs = _newest(viewer, filters, before=key[0] if key else None, most=limit + 1)
+    if oldest_first:
+        jobs = _filtered(viewer, filters).filter(id__gt=key[0] if key else 0).order_by("id")
+    else:
+        jobs = newest_jobs(viewer, filters, before=key[0] if key else None, most=limit + 1)
     rows = _rows(viewer, jobs.values_list(*_COLUMNS)[: limit + 1])
     return cut(rows, limit, lambda row: row.id)
 
@@ -258,7 +262,7 @@ def counts_by_reason(viewer: Viewer, filters: JobFilter = NO_FILTER) -> dict[str
     return dict(sorted(counted, key=lambda pair: (-pair[1], pair[0])))
 
 
-def _newest(
+def newest_jobs(
     viewer: Viewer, filters: JobFilter, *, before: int | None, most: int
 ) -> "QuerySet[Job]":
     """Return at least the newest ``most`` of the matching jobs, newest first.

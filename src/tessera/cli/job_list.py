@@ -36,6 +36,7 @@ OTHER_COLUMNS: Final = 96
 """Width of the columns other than REASON on a terminal, about."""
 LEAST_REASON: Final = 24
 LEAST_SECONDS: Final = 1.0
+ORDERS: Final = ("newest", "oldest", "started", "ended", "longest", "devices", "device-hours")
 GROUPS: Final = ("tenant", "virtual_cluster", "person", "job", "day")
 Limit = Annotated[int, typer.Option("--limit", min=1, help="Maximum number of jobs.")]
 State = Annotated[
@@ -58,13 +59,17 @@ def ps(
     user: User = None,
     limit: Limit = 50,
     *,
+    order: Annotated[
+        str | None, typer.Option("--order", help=f"One of {', '.join(ORDERS)}.")
+    ] = None,
     utc: Utc = False,
     as_json: AsJson = False,
 ) -> None:
     """List jobs, newest first: devices, start (~: estimated), run time and waiting reason."""
     session: Session = context.obj
     with session.client() as client:
-        found = list(islice(client.jobs(state=state, virtual_cluster=vc, user=user), limit))
+        jobs = client.jobs(state=state, virtual_cluster=vc, user=user, order=order)
+        found = list(islice(jobs, limit))
     if as_json:
         print_json([dict(job.body) for job in found])
         return

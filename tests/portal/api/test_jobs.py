@@ -603,3 +603,17 @@ def test_receipts_of_preemptions_and_checkpoints_are_answered(api: Any) -> None:
     assert (compared["common"], compared["same"], compared["first_difference"]) == (1, 1, None)
     assert api("alice").get(f"{base}/preemptions/").json() == {"results": [], "next_cursor": None}
     assert api("alice").get(f"{base}/checkpoints/compare/?with=99999").status_code == 404
+
+
+def test_jobs_are_listed_in_a_named_order(api: Any, problem: Callable[..., Any]) -> None:
+    first, second = make_job(), make_job()
+    Job.objects.unscoped().filter(pk=first.pk).update(devices=4)
+
+    def order(name: str) -> list[int]:
+        rows = api("alice").get(f"/api/v1/jobs/?order={name}").json()["results"]
+        return [row["id"] for row in rows]
+
+    assert order("newest") == [second.pk, first.pk]
+    assert order("devices") == [first.pk, second.pk]
+    found = problem(api("alice").get("/api/v1/jobs/?order=size"), 400)
+    assert found["errors"][0]["field"] == "order"

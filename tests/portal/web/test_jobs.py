@@ -19,7 +19,7 @@ from tests.factories.cluster import (
 )
 from tests.factories.running import put_into, run_attempt
 from tests.factories.tenants import make_user
-from tests.support.cluster_pages import markup_of, sign_in
+from tests.support.cluster_pages import markup_of, sign_in, words_of
 from workers.models import GoodputSample
 
 pytestmark = pytest.mark.django_db
@@ -324,3 +324,91 @@ def test_the_number_of_queries_does_not_grow_with_the_jobs(
         assert 'data-key="' in alice.get("/jobs/", {"q": "hell"}, **HTMX).content.decode()
     with django_assert_num_queries(4):  # type: ignore[operator]
         alice.get("/jobs/", {"q": "none-such"}, **HTMX)
+
+
+def _widen(*jobs: Job) -> None:
+    """Give each job 1, 2, 4 … devices."""
+    for place, job in enumerate(jobs):
+        Job.objects.unscoped().filter(pk=job.pk).update(devices=2**place)
+
+
+def test_an_order_in_the_address_sorts_the_list_and_stays_in_every_link(alice: Client) -> None:
+    jobs = [make_job(), make_job("lena"), make_job()]
+    _widen(*reversed(jobs))
+    make_job("bob", job_document(virtual_cluster="language"))
+
+    assert shown(alice, "?order=devices") == [job.pk for job in jobs]
+    assert shown(alice, "?order=oldest") == [job.pk for job in jobs]
+    assert shown(alice, "?order=oldest&state=queued") == [job.pk for job in jobs]
+    assert shown(alice, "?order=nonsense") == [job.pk for job in reversed(jobs)]
+    text = markup_of(alice.get("/jobs/?order=devices&mine=1").content.decode())
+    assert 'href="?state=live&amp;mine=1&amp;order=devices"' in text
+    assert '<input type="hidden" name="order" value="devices">' in text
+    assert re.search(
+        r'<th scope="col" class="" aria-sort="descending"><a [^>]*order=devices', text
+    )
+    assert "This order sorts the newest" not in text
+
+
+def test_a_second_click_on_submitted_reverses_the_order(alice: Client) -> None:
+    make_job()
+
+    def link(query: str) -> str:
+        text = markup_of(alice.get(f"/jobs/{query}").content.decode())
+        found = re.search(r'<th [^>]*late"[^>]*><a href="([^"]*)"', text)
+        assert found
+        return found[1]
+
+    assert link("") == "?order=newest"
+    assert link("?order=newest") == "?order=oldest"
+    assert link("?order=oldest") == "?order=newest"
+
+
+def test_an_order_of_the_newest_jobs_only_is_named_below_the_list(
+    alice: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("portal.web.jobs.SORTED_JOBS", 1)
+    make_job()
+    make_job()
+
+    sentence = "This order sorts the newest 1 jobs of this list."
+    assert sentence in markup_of(alice.get("/jobs/?order=devices").content.decode())
+    assert sentence not in markup_of(alice.get("/jobs/?order=oldest").content.decode())
+
+
+def test_columns_of_the_address_are_shown_and_remembered_in_this_browser(alice: Client) -> None:
+    job = make_job(priority="crit")
+
+    def heads(query: str = "") -> list[str]:
+        text = markup_of(alice.get(f"/jobs/{query}").content.decode())
+        head = text[text.index("<thead>") : text.index("</thead>")]
+        return re.findall(r"(Submitted|Started|Ended|Time|Device-hours|Attempts|Priority)", head)
+
+    assert heads() == ["Submitted", "Time", "Device-hours"]
+    assert heads("?columns=priority,ended,nonsense") == ["Ended", "Priority"]
+    assert f">{job.priority}</td>" in markup_of(alice.get("/jobs/").content.decode())
+    assert heads("?columns=nonsense") == ["Ended", "Priority"]
+    assert heads("?columns=none") == []
+    assert heads() == []
+    assert heads("?columns=time") == ["Time"]
+
+
+@pytest.mark.parametrize("text", ["", "x" * 5000, "time,<script>", "none,time", "\x00", "名"])
+def test_hostile_columns_are_ignored(alice: Client, text: str) -> None:
+    make_job()
+    alice.cookies["tessera_job_columns"] = "%3Cscript%3E"
+
+    response = alice.get("/jobs/", {"columns": text})
+
+    assert response.status_code == 200
+    assert "<script>" not in response.content.decode().split("<tbody")[1].split("</tbody>")[0]
+
+
+def test_device_hours_of_running_jobs_are_listed(alice: Client, nodes: list[Node]) -> None:
+    now = datetime.now(UTC)
+    job = put_into(make_job(), "running", now=now - timedelta(hours=2))
+    run_attempt(job, nodes[0], now=now - timedelta(hours=2))
+
+    text = words_of(alice.get("/jobs/?columns=hours").content.decode())
+
+    assert "2.0 slot-hours" in text
