@@ -69,7 +69,7 @@ class OutOfTimeError(Exception):
 
 
 @dataclass(slots=True)
-class Outcome:
+class MoveOutcome:
     """The course of one future: ends of jobs, and the first starts of some jobs."""
 
     ends: Mapping[int, float]
@@ -98,7 +98,7 @@ def propose_moves(
         futures=settings.futures,
         seed=settings.seed,
     )
-    trial = Trial(snapshot, future_of, settings)
+    trial = MoveTrial(snapshot, future_of, settings)
     found = []
     try:
         for job, moves in candidates(snapshot, future_of(0).left, settings):
@@ -118,7 +118,7 @@ def is_sure(proposal: Proposal) -> bool:
     return proposal.sure >= SURE and proposal.gain >= MARGIN * proposal.cost
 
 
-class Trial:
+class MoveTrial:
     """Simulates candidates; the futures without moves are simulated once."""
 
     def __init__(
@@ -128,7 +128,7 @@ class Trial:
         settings: MoveSettings,
     ) -> None:
         self._snapshot, self._future_of, self._settings = snapshot, future_of, settings
-        self._stays: dict[int, Outcome] = {}
+        self._stays: dict[int, MoveOutcome] = {}
 
     def evaluate(self, job: QueuedJob, moves: Sequence[Move]) -> Proposal | None:
         """Return the gain and cost of moves, or None if they lose too often or on average."""
@@ -159,7 +159,7 @@ class Trial:
             after=_addresses(starts.get(job.id)),
         )
 
-    def _course(self, number: int, moves: Sequence[Move]) -> Outcome:
+    def _course(self, number: int, moves: Sequence[Move]) -> MoveOutcome:
         future = self._future_of(number)
         return course(
             self._snapshot,
@@ -177,7 +177,7 @@ def course(
     settings: MoveSettings,
     *,
     arrivals: Iterable[QueuedJob] = (),
-) -> Outcome:
+) -> MoveOutcome:
     """Simulate one future with some moves at its beginning, until all jobs have ended.
 
     Raises:
@@ -209,7 +209,7 @@ def course(
             starts.setdefault(start.job_id, start)
         due = world.next_time()
         if due is None:
-            return Outcome(ends=world.record.ends, starts=starts)
+            return MoveOutcome(ends=world.record.ends, starts=starts)
         if not settings.go_on():
             raise OutOfTimeError
         world.advance(due)
@@ -218,8 +218,8 @@ def course(
 
 def gain_and_cost(
     snapshot: ClusterSnapshot,
-    stay: Outcome,
-    moved: Outcome,
+    stay: MoveOutcome,
+    moved: MoveOutcome,
     moves: Iterable[Move],
     *,
     arrivals: Iterable[QueuedJob] = (),

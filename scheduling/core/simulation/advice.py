@@ -19,7 +19,7 @@ MOST_HARM: Final = 0.1
 """Maximum share by which its 99th percentile and worst unfairness may be higher."""
 
 
-class Verdict(StrEnum):
+class AdviceVerdict(StrEnum):
     """Result of the advice."""
 
     CHANGE = "change"
@@ -77,7 +77,7 @@ class Regret:
 class Advice:
     """The recommended policy; ``place`` is its index in the outcomes, None for no change."""
 
-    verdict: Verdict
+    verdict: AdviceVerdict
     place: int | None
     regret: Regret | None
 
@@ -90,7 +90,7 @@ def advice_of(in_force: PolicyOutcome, others: Sequence[PolicyOutcome]) -> Advic
         others: outcomes of the other policies; the first of equal ones wins.
     """
     if in_force.mean is None or in_force.fault:
-        return Advice(verdict=Verdict.UNKNOWN, place=None, regret=None)
+        return Advice(verdict=AdviceVerdict.UNKNOWN, place=None, regret=None)
     comparable = [
         (mean, place)
         for place, other in enumerate(others)
@@ -98,9 +98,9 @@ def advice_of(in_force: PolicyOutcome, others: Sequence[PolicyOutcome]) -> Advic
     ]
     better = sorted(one for one in comparable if one[0] <= (1.0 - LEAST_GAIN) * in_force.mean)
     place = next((i for _, i in better if not harms_tail(others[i], in_force)), None)
-    verdict = Verdict.CHANGE if place is not None else Verdict.KEEP
+    verdict = AdviceVerdict.CHANGE if place is not None else AdviceVerdict.KEEP
     if place is None and better:
-        verdict = Verdict.HARMS_TAIL
+        verdict = AdviceVerdict.HARMS_TAIL
     means = [(in_force.mean, in_force.policy)]
     means += [(mean, others[i].policy) for mean, i in comparable]
     return Advice(verdict=verdict, place=place, regret=_regret(in_force.mean, means))

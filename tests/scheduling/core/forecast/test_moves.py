@@ -9,7 +9,7 @@ from scheduling.core.forecast.durations import RunTimes
 from scheduling.core.forecast.futures import Past
 from scheduling.core.forecast.move_candidates import MoveSettings, is_movable, move_of
 from scheduling.core.forecast.moves import (
-    Outcome,
+    MoveOutcome,
     Proposal,
     course,
     gain_and_cost,
@@ -103,7 +103,7 @@ def test_gain_and_cost_compare_the_same_course_with_and_without_moves() -> None:
     assert gain == 8 * (stay.ends[9] - moved.ends[9])
     assert cost == 4 * (moved.ends[move.job_id] - stay.ends[move.job_id])
     assert gain_and_cost(snapshot, stay, stay, (move,)) == (0.0, 0.0)
-    never = Outcome(ends={job: end for job, end in stay.ends.items() if job != 9})
+    never = MoveOutcome(ends={job: end for job, end in stay.ends.items() if job != 9})
     assert gain_and_cost(snapshot, stay, never, (move,))[0] == float("-inf")
 
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scheduling.core.simulation.advice import (
     LEAST_GAIN,
     MOST_HARM,
+    AdviceVerdict,
     PolicyOutcome,
-    Verdict,
     advice_of,
 )
 
@@ -21,7 +21,7 @@ def outcome(policy="fifo", mean=100.0, **more):
 def test_the_lowest_mean_is_recommended():
     found = advice_of(outcome(), [outcome("srtf", 80.0), outcome("drf", 70.0)])
 
-    assert (found.verdict, found.place) == (Verdict.CHANGE, 1)
+    assert (found.verdict, found.place) == (AdviceVerdict.CHANGE, 1)
     assert found.regret is not None
     assert (found.regret.best, found.regret.seconds) == ("drf", 30.0)
     assert found.regret.share == pytest.approx(30.0 / 70.0)
@@ -39,7 +39,7 @@ def test_the_lowest_mean_is_recommended():
 def test_a_policy_that_is_not_comparable_neither_wins_nor_counts_as_regret(worse):
     found = advice_of(outcome(), [outcome("srtf", **{"mean": 50.0, **worse})])
 
-    assert (found.verdict, found.place) == (Verdict.KEEP, None)
+    assert (found.verdict, found.place) == (AdviceVerdict.KEEP, None)
     assert found.regret is not None
     assert (found.regret.best, found.regret.seconds) == ("fifo", 0.0)
 
@@ -52,8 +52,8 @@ def test_a_policy_that_harms_the_tail_is_not_recommended_but_is_regret(name):
 
     alone, both = advice_of(outcome(), [harmful]), advice_of(outcome(), [harmful, second])
 
-    assert (alone.verdict, alone.place) == (Verdict.HARMS_TAIL, None)
-    assert (both.verdict, both.place) == (Verdict.CHANGE, 1)
+    assert (alone.verdict, alone.place) == (AdviceVerdict.HARMS_TAIL, None)
+    assert (both.verdict, both.place) == (AdviceVerdict.CHANGE, 1)
     assert alone.regret is not None
     assert both.regret is not None
     assert alone.regret.seconds == both.regret.seconds == 50.0
@@ -62,7 +62,7 @@ def test_a_policy_that_harms_the_tail_is_not_recommended_but_is_regret(name):
 def test_without_completed_jobs_there_is_no_advice():
     found = advice_of(outcome(mean=None), [outcome("srtf")])
 
-    assert (found.verdict, found.place, found.regret) == (Verdict.UNKNOWN, None, None)
+    assert (found.verdict, found.place, found.regret) == (AdviceVerdict.UNKNOWN, None, None)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
