@@ -37,6 +37,7 @@ INTERFACES = (
     "workers/transports",
 )
 TEMPLATE_COLUMNS = 200
+FUNCTION_LINES = 60
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # The one writer of a job's state, and the one that makes new rows.
 WRITERS = {"scheduling/jobs/services/lifecycle.py", "scheduling/jobs/services/submission.py"}
@@ -217,3 +218,15 @@ def test_every_module_of_scheduling_is_in_a_layer() -> None:
         assert (ROOT / "scheduling" / layer.replace(".", "/")).exists() or (
             ROOT / "scheduling" / f"{layer.replace('.', '/')}.py"
         ).exists(), layer
+
+
+def test_functions_have_at_most_sixty_lines() -> None:
+    long = [
+        f"{path.relative_to(ROOT)}: {node.name} has {lines} lines"
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if (lines := (node.end_lineno or 0) - node.lineno + 1) > FUNCTION_LINES
+    ]
+
+    assert long == []

@@ -176,9 +176,6 @@ def replay(
     after = simulate_days(other, make, go_on)
     vc = vc_of(days)
     known = [job for job in days.jobs.values() if not job.assumed]
-    own = [job_change(job, before, after) for job in known if job.tenant == vc.tenant]
-    others = [job_change(job, before, after) for job in known if job.tenant != vc.tenant]
-    own.sort(key=lambda row: (-abs(row["change_s"] or 0.0), row["job"]))
     mine = [job for job in known if job.vc == days.vc]
     devices, other_devices = (guaranteed_by_type(one.snapshot, vc) for one in (days, other))
     was = figures(mine, before, vc=vc.name, devices=sum(devices.values()))
@@ -194,6 +191,22 @@ def replay(
         "size_aware": size_aware,
         "was": {"policy": vc.policy, "policy_args": dict(vc.policy_args), **was},
         "would_be": {"policy": policy, "policy_args": dict(args), **would_be},
+        **_job_changes(known, before, after, tenant=vc.tenant),
+    }
+
+
+def _job_changes(
+    jobs: Sequence[RecordedJob],
+    before: SimulationRecord,
+    after: SimulationRecord,
+    *,
+    tenant: int,
+) -> dict[str, Any]:
+    """Return the changes of a tenant's jobs, the largest first, and counts of all jobs."""
+    own = [job_change(job, before, after) for job in jobs if job.tenant == tenant]
+    others = [job_change(job, before, after) for job in jobs if job.tenant != tenant]
+    own.sort(key=lambda row: (-abs(row["change_s"] or 0.0), row["job"]))
+    return {
         **verdict_counts(own),
         "others": verdict_counts(others),
         "jobs": own[:MOST_JOBS_TOLD],

@@ -9,7 +9,7 @@ import math
 import os
 import time
 from datetime import timedelta
-from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import torch
 from torch import distributed, nn
@@ -151,19 +151,12 @@ class Hybrid(Turns):
         saver: Optional[Saver] = None,
     ) -> None:
         super().__init__()
-        if precision not in PRECISIONS:
-            raise PlanError(f"unknown precision {precision!r}: use bf16, fp16 or nothing")
+        dtype, split = _type_of_passes(precision), split or {}
         self._device = torch.device(device_of_process())
         if self._device.type == "cpu":
             keep_freed_memory()
-        dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
-        declared = parallel_of_job()
-        if declared.get("profile") == "only":
-            samples = max(1, declared.get("batch", batch) // declared.get("micro_batches", 1))
-            program = Program(
-                layers, loss, optimizer, feed, split or {}, samples, dtype, recompute, seed
-            )
-            _profile(program, self._device, declared.get("max_tensor"))
+        program = Program(layers, loss, optimizer, feed, split, batch, dtype, recompute, seed)
+        _profile_if_declared(program, self._device)
         self.peers = Peers(self._device, timeout=timedelta(seconds=timeout))
         if self.peers.size > 1:
             keep_group(distributed.group.WORLD)
@@ -174,7 +167,7 @@ class Hybrid(Turns):
         self._seed, self._clip, self._feed = seed, clip, feed
         self._own = OwnLayers(
             layers,
-            split=split or {},
+            split=split,
             tied=tied,
             plan=self.plan,
             place=self.place,
@@ -183,9 +176,7 @@ class Hybrid(Turns):
             seed=seed,
         )
         self.layers = self._own.modules
-        # A stage of layers without parameters has an optimizer, too: an optimizer needs one.
-        own = self._own.parameters or [nn.Parameter(torch.zeros((), device=self._device))]
-        self.optimizer = optimizer(own)
+        self.optimizer = optimizer(self._parameters_to_train())
         self.scheduler = scheduler(self.optimizer) if scheduler else None
         self._scale = LossScale(is_used=precision == "fp16")
         self._pipeline = Pipeline(
@@ -200,6 +191,10 @@ class Hybrid(Turns):
         )
         self._saver = saver or Saver(leads=self.peers.rank == 0)
         self._resume()
+
+    def _parameters_to_train(self) -> List[nn.Parameter]:
+        # A stage of layers without parameters has an optimizer, too: an optimizer needs one.
+        return self._own.parameters or [nn.Parameter(torch.zeros((), device=self._device))]
 
     # -- steps -----------------------------------------------------------------------------------
 
@@ -359,10 +354,31 @@ class Hybrid(Turns):
         self.done = int(state["step"])
 
 
-def _profile(program: Program, device: torch.device, max_tensor: Optional[int]) -> NoReturn:
-    """Report a profile from the first process, and end the process: such a job does not train."""
+def _type_of_passes(precision: str) -> Optional[torch.dtype]:
+    """Return the data type of the passes; None for that of the parameters."""
+    if precision not in PRECISIONS:
+        raise PlanError(f"unknown precision {precision!r}: use bf16, fp16 or nothing")
+    return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
+
+
+def _profile_if_declared(program: Program, device: torch.device) -> None:
+    """Report a profile and end the process, if the job does not train but measures a profile.
+
+    Args:
+        program: with the samples of a step, which the job's document may replace.
+        device: the device of this process; only the first process measures.
+    """
+    declared = parallel_of_job()
+    if declared.get("profile") != "only":
+        return
     if int(os.environ.get("RANK", "0")) == 0:
-        report_profile(program, device=device, max_tensor=max_tensor)
+        batch = declared.get("batch", program.samples)
+        samples = max(1, batch // declared.get("micro_batches", 1))
+        report_profile(
+            program._replace(samples=samples),
+            device=device,
+            max_tensor=declared.get("max_tensor"),
+        )
     raise SystemExit(0)
 
 
