@@ -1,6 +1,6 @@
 """Page *Fleet history*: linked charts of nodes, waits, shares, idle devices and preemptions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -8,10 +8,13 @@ from urllib.parse import urlencode
 from django.http import HttpResponse, JsonResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
 from portal.i18n import gettext_lazy
 from portal.web import fleet_lines, fleet_maps
+from portal.web.components import words
+from portal.web.components.stats import PageVerdict
 from portal.web.fleet_axes import span_in_words
 from portal.web.viewing import PageRequest, page
 from scheduling.core.messages import sentence
@@ -19,7 +22,9 @@ from scheduling.usage.queries.fleet import (
     FleetHistory,
     FleetPart,
     FleetRange,
+    NodeNow,
     fleet_history,
+    nodes_now,
 )
 from tenants.errors import InvalidError, NotFoundError
 from workers.fleet import device_shares
@@ -31,6 +36,7 @@ RANGES: Final = (
     (FleetRange.QUARTER, gettext_lazy("90 d")),
 )
 MEASURES: Final = (("busy", gettext_lazy("Utilisation")), ("held", gettext_lazy("Allocated")))
+MOST_NAMED: Final = 3
 Figure = dict[str, Any]
 
 CHARTS: Final[Mapping[str, tuple[FleetPart, Callable[[FleetHistory], Figure]]]] = {
@@ -82,6 +88,7 @@ def fleet(asked: PageRequest) -> HttpResponse:
     last = history.intervals[-1].totals.nodes if history.intervals else {}
     context = {
         "is_empty": not history.intervals,
+        "verdict": fleet_verdict(nodes_now(asked.viewer)),
         "options": options,
         "ranges": [
             (f"?{options.query(range=one)}", text, one == options.range) for one, text in RANGES
@@ -107,6 +114,46 @@ def fleet(asked: PageRequest) -> HttpResponse:
         "twin": f"/api/v1/fleet/?{urlencode({'part': 'nodes', 'range': options.range.value})}",
     }
     return asked.render("fleet/fleet.html", context)
+
+
+def fleet_verdict(nodes: Sequence[NodeNow]) -> PageVerdict:
+    """Return whether all nodes are ready; otherwise the others, with state and its begin."""
+    total = words.plural(len(nodes), "node", "nodes")
+    titles = {state: (title, colour) for state, title, colour in fleet_maps.STATE_LOOKS}
+    faulty = [one for one in nodes if one.state in titles]
+    if not nodes:
+        return PageVerdict(text=_("The cluster has no nodes."))
+    if not faulty:
+        text = ngettext(
+            "The only node is ready.", "All %(nodes)s nodes are ready.", len(nodes)
+        ) % {"nodes": words.count(len(nodes))}
+        return PageVerdict(tone="ok", text=text)
+    worst = min(list(titles).index(one.state) for one in faulty)
+    faulty.sort(key=lambda one: (list(titles).index(one.state), one.since, one.name))
+    parts = [
+        _("%(node)s (%(state)s since %(time)s)")
+        % {
+            "node": one.name,
+            "state": str(titles[one.state][0]).lower(),
+            "time": words.clock(one.since),
+        }
+        for one in faulty[:MOST_NAMED]
+    ]
+    if len(faulty) > MOST_NAMED:
+        parts.append(_("%(count)s more") % {"count": words.count(len(faulty) - MOST_NAMED)})
+    return PageVerdict(
+        tone="bad" if worst == 0 else "warn",
+        text=ngettext(
+            "%(count)s of %(nodes)s is not ready: %(names)s.",
+            "%(count)s of %(nodes)s are not ready: %(names)s.",
+            len(faulty),
+        )
+        % {
+            "count": words.count(len(faulty)),
+            "nodes": total,
+            "names": _(", ").join(parts),
+        },
+    )
 
 
 def _file_query(options: FleetOptions, part: FleetPart) -> str:

@@ -149,9 +149,9 @@ def free_figure(history: FleetHistory) -> dict[str, Any]:
         "summary": _("%(idle)s idle on average.")
         % {
             "idle": words.plural(
-                round(sum(one.idle or 0.0 for one in known) / max(len(known), 1)),
-                "device",
-                "devices",
+                round(sum(one.idle or 0.0 for one in known) / len(known)), "device", "devices"
             )
-        },
+        }
+        if known
+        else _("No samples of idle devices in this range."),
     }

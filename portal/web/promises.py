@@ -15,7 +15,7 @@ from portal.addresses import job_url
 from portal.api.promises import promises_csv
 from portal.i18n import gettext_lazy
 from portal.web.components import words
-from portal.web.components.stats import Stat
+from portal.web.components.stats import PageVerdict, Stat
 from portal.web.viewing import PageRequest, page
 from scheduling.core.promises.figures import Cause, Verdict
 from scheduling.what_if.queries import PromiseView, promise_view
@@ -56,6 +56,7 @@ def promises(asked: PageRequest, vc_id: int) -> HttpResponse:
         "found": found,
         "span": span,
         "spans": [(name, name == span) for name in SPANS],
+        "verdict": promise_verdict(found),
         "stats": tuple(_stats(found)),
         "waits": (
             (_("This virtual cluster"), found.own_wait_s),
@@ -87,6 +88,49 @@ def _found(asked: PageRequest, vc_id: int, span: str) -> PromiseView:
     until = asked.now.astimezone(UTC).date() - timedelta(days=1)
     since = until - timedelta(days=SPANS[span] - 1)
     return promise_view(asked.viewer, vc_id, since=since, until=until)
+
+
+def promise_verdict(found: PromiseView) -> PageVerdict:
+    """Return whether the promise was met, and the wait that decides it."""
+    jobs, violated = len(found.jobs), found.verdicts[Verdict.VIOLATED]
+    exceeded = found.verdicts[Verdict.EXCEEDED]
+    total = words.plural(jobs, "job", "jobs")
+    if not jobs:
+        return PageVerdict(text=_("No guaranteed job was audited in this time."))
+    if violated:
+        worst = max(
+            (job for job in found.jobs if job["verdict"] == Verdict.VIOLATED),
+            key=lambda job: job["own_wait_s"] - job["private_wait_s"],
+        )
+        return PageVerdict(
+            tone="bad",
+            text=_(
+                "The promise was violated: %(violated)s of %(jobs)s waited longer than allowed."
+            )
+            % {"violated": words.count(violated), "jobs": total},
+            detail=_("Job %(job)s waited %(own)s; on a private cluster it would wait %(private)s.")
+            % {
+                "job": worst["job"],
+                "own": words.duration(worst["own_wait_s"]),
+                "private": words.duration(worst["private_wait_s"]),
+            },
+        )
+    if exceeded:
+        cause = max(found.causes, key=lambda name: found.causes[name], default="")
+        return PageVerdict(
+            tone="ok",
+            text=_("The promise was met: no violation among %(jobs)s.") % {"jobs": total},
+            detail=_("%(exceeded)s waited beyond the bound; most frequent cause: %(cause)s.")
+            % {
+                "exceeded": words.plural(exceeded, "job", "jobs"),
+                "cause": CAUSES[Cause(cause)] if cause else words.DASH,
+            },
+        )
+    return PageVerdict(
+        tone="ok",
+        text=_("The promise was met: all of %(jobs)s started within their bound.")
+        % {"jobs": total},
+    )
 
 
 def _stats(found: PromiseView) -> Iterator[Stat]:

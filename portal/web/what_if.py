@@ -22,7 +22,13 @@ from portal.web.forms import error_text, made_before, make_once, put_faults, sta
 from portal.web.policy_fields import policy_args_asked, policy_args_text, policy_summary
 from portal.web.vc_forms import MOMENT, PolicyForm, WhatIfForm
 from portal.web.viewing import PageRequest, page
-from portal.web.what_if_figures import by_job, distribution, distribution_words
+from portal.web.what_if_figures import (
+    NO_CHANGE,
+    by_job,
+    distribution,
+    distribution_words,
+    what_if_verdict,
+)
 from scheduling.clusters.queries.names import device_type_names, virtual_cluster_names
 from scheduling.jobs.queries.jobs import JobRow, rows_of_jobs
 from scheduling.what_if.models import WhatIf
@@ -208,6 +214,7 @@ def _answered(asked: PageRequest, result: Mapping[str, Any]) -> dict[str, Any]:
         # Results stored by earlier versions lack these fields.
         "accuracy": accuracy_lines(result["accuracy"]) if "accuracy" in result else [],
         "others": _others(result.get("others", dict.fromkeys(VERDICTS, 0))),
+        "page_verdict": what_if_verdict(result),
         "stats": _stats(result),
         "distribution": distribution(changes),
         "distribution_words": distribution_words(changes),
@@ -257,8 +264,11 @@ def _others(counts: Mapping[str, int]) -> str:
     """Return the numbers of jobs of other tenants by result; empty without such jobs."""
     return gettext(", ").join(
         gettext("%(count)s %(state)s")
-        % {"count": words.count(counts[key]), "state": str(several).lower()}
-        for key, (_one, several, _tone, _icon) in VERDICTS.items()
+        % {
+            "count": words.count(counts[key]),
+            "state": str(one if counts[key] == 1 else several).lower(),
+        }
+        for key, (one, several, _tone, _icon) in VERDICTS.items()
         if counts[key]
     )
 
@@ -334,7 +344,7 @@ def _relative(was: Mapping[str, Any], would_be: Mapping[str, Any], key: str) -> 
     if not old:
         return gettext("unchanged") if not new else f"{new - old:+.2f}"
     share = (new - old) / old
-    if abs(share) < 0.005:
+    if abs(share) < NO_CHANGE:
         return gettext("unchanged")
     shape = gettext("%(share)s more") if share > 0 else gettext("%(share)s less")
     return shape % {"share": words.percent(abs(share))}

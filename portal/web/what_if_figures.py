@@ -1,4 +1,4 @@
-"""Charts of a what-if: distribution of completion times, and each job in both simulations."""
+"""Verdict of a what-if, distribution of completion times, and each job in both simulations."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -7,6 +7,7 @@ from django.utils.translation import gettext
 
 from portal.i18n import gettext_lazy
 from portal.web.components import words
+from portal.web.components.stats import PageVerdict
 
 _LINES: Final = (
     ("in_fact_s", gettext_lazy("Actual"), "text-3", "dot"),
@@ -18,6 +19,10 @@ _POINTS: Final = (
     ("loser", gettext_lazy("Losers"), "bad"),
     ("same", gettext_lazy("Unchanged"), "text-3"),
 )
+NO_CHANGE: Final = 0.005
+HARM: Final = 0.1
+"""Growth of the p99 time above which the answer names it, as in the policy advisor."""
+
 LEAST_MINUTES: Final = 1 / 60
 """Shortest time on the logarithmic axes."""
 
@@ -112,3 +117,57 @@ def _is_known(row: Mapping[str, Any]) -> bool:
 
 def _minutes(seconds: float) -> float:
     return round(max(seconds / 60, LEAST_MINUTES), 3)
+
+
+def what_if_verdict(result: Mapping[str, Any]) -> PageVerdict:
+    """Return whether jobs complete sooner on average, and whether the slowest ones pay for it."""
+    was, would_be = result["was"], result["would_be"]
+    old, new = was["avg_jct_h"], would_be["avg_jct_h"]
+    if not old or new is None:
+        return PageVerdict(text=gettext("No answer: no job completed in both simulations."))
+    share = (new - old) / old
+    jobs = {
+        "sooner": words.count(result["winner"]),
+        "later": words.count(result["loser"]),
+        "jobs": words.plural(
+            sum(result[key] for key in ("winner", "loser", "same", "unknown")), "job", "jobs"
+        ),
+        "share": words.percent(abs(share)),
+    }
+    if abs(share) < NO_CHANGE:
+        return PageVerdict(
+            text=gettext(
+                "No difference on average; "
+                "of %(jobs)s, %(sooner)s complete sooner, %(later)s later."
+            )
+            % jobs
+        )
+    if share > 0:
+        return PageVerdict(
+            tone="warn",
+            text=gettext(
+                "Worse on average: jobs take %(share)s longer; "
+                "of %(jobs)s, %(sooner)s complete sooner, %(later)s later."
+            )
+            % jobs,
+        )
+    slowest = _growth(was, would_be, "p99_jct_h")
+    is_harmful = slowest > HARM
+    return PageVerdict(
+        tone="warn" if is_harmful else "ok",
+        text=gettext(
+            "Better on average: jobs take %(share)s less time; "
+            "of %(jobs)s, %(sooner)s complete sooner, %(later)s later."
+        )
+        % jobs,
+        detail=gettext("The slowest jobs pay for it: the p99 time grows by %(share)s.")
+        % {"share": words.percent(slowest)}
+        if is_harmful
+        else "",
+    )
+
+
+def _growth(was: Mapping[str, Any], would_be: Mapping[str, Any], key: str) -> float:
+    """Return the relative growth of a figure; 0 if it is unknown."""
+    old, new = was.get(key), would_be.get(key)
+    return (new - old) / old if old and new is not None else 0.0

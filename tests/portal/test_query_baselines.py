@@ -50,7 +50,7 @@ BASELINES: Final[Mapping[str, int]] = {
     "/sweeps/": 8,
     "/job-templates/": 8,
     "/usage/": 11,
-    "/fleet/": 9,
+    "/fleet/": 10,
     "/fleet/nodes.json": 6,
     "/fleet/waits.json": 6,
     "/policies/": 11,

@@ -27,3 +27,23 @@ class Stat:
     url: str = ""
     tone: str = ""
     bind: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageVerdict:
+    """The answer to the question of a page in one sentence, above its numbers.
+
+    Attributes:
+        text: the sentence.
+        detail: a second sentence: the figure that limits the first one; may be empty.
+        tone: ``ok``, ``warn``, ``bad``, or empty for grey.
+    """
+
+    text: str
+    detail: str = ""
+    tone: str = ""
+
+    @property
+    def icon(self) -> str:
+        """Return the symbol of the tone."""
+        return {"ok": "succeeded", "warn": "warning", "bad": "failed"}.get(self.tone, "info")

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, Self
 
-from scheduling.clusters.models import VirtualCluster
+from scheduling.clusters.models import Node, VirtualCluster
 from scheduling.core.fleet_history import FleetTotals, FreeTotals, added, wait_quantile
 from scheduling.core.messages import sentence
 from scheduling.usage.models import FleetInterval
@@ -257,6 +257,29 @@ def _free_point(at: datetime, free: FreeTotals) -> FreePoint:
         at=at,
         idle=free.idle / free.samples,
         stranded={size: value / free.samples for size, value in free.stranded.items()},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeNow:
+    """State of a node now, and its begin."""
+
+    name: str
+    state: str
+    since: datetime
+
+
+def nodes_now(viewer: Viewer) -> tuple[NodeNow, ...]:
+    """Return the nodes of the cluster by name, in one query.
+
+    Raises:
+        ForbiddenError: the viewer may not see the cluster.
+    """
+    viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-cluster"))
+    rows = Node.objects.filter(removed_at=None).order_by("name")
+    return tuple(
+        NodeNow(name=name, state=state, since=since)
+        for name, state, since in rows.values_list("name", "state", "state_since")
     )
 
 
