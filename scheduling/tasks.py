@@ -15,7 +15,7 @@ from scheduling.parallelism import replanning
 from scheduling.parallelism import services as parallelism
 from scheduling.rounds.services import canaries, evidence, rounds
 from scheduling.rounds.snapshot import Reading, RoundConfig
-from scheduling.runs.services import suspect_devices, tuning
+from scheduling.runs.services import exclusions, tuning
 from scheduling.storage.opening import open_storage
 from scheduling.sweeps import services as sweeps
 from scheduling.what_if.services import shadows, what_if
@@ -152,7 +152,7 @@ def forecast_fragmentation() -> None:
 @shared_task(name="scheduling.tasks.mark_suspect_devices")
 def mark_suspect_devices() -> None:
     """Mark the devices on which unusually many jobs of several tenants failed."""
-    suspect_devices.mark_suspect_devices(now=database_now())
+    exclusions.mark_suspect_devices(now=database_now())
 
 
 @shared_task(name="scheduling.tasks.run_canaries")

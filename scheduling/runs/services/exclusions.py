@@ -1,13 +1,15 @@
-"""Nodes that a job avoids after a node failure, as far as enough other nodes remain."""
+"""Nodes that a job avoids after a node failure, and marks of devices on which many jobs failed."""
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Final
 
-from scheduling.clusters.models import Node, PinnedCell
+from scheduling.clusters.models import Device, Node, PinnedCell
 from scheduling.core.lifecycle import FailureClass
 from scheduling.core.watching.log_rules import LogAction
 from scheduling.enums import NodeState
 from scheduling.runs.models import Attempt, Lease
+from scheduling.runs.queries.device_failures import suspect_devices
 from scheduling.watching.models import LogRuleHit
 
 EXCLUDES_NODE: Final = frozenset({FailureClass.NODE, FailureClass.IMAGE, FailureClass.PLATFORM})
@@ -43,6 +45,17 @@ def excluded_after(attempt: Attempt, failure: FailureClass) -> list[str]:
         if len(usable - avoided) >= len(used):
             return sorted(avoided)
     return []
+
+
+def mark_suspect_devices(*, now: datetime) -> int:
+    """Mark the devices on which unusually many jobs of several tenants failed.
+
+    Other marks are cleared. A mark that remains keeps its time. Returns the number of devices.
+    """
+    found = suspect_devices(now=now)
+    Device.objects.exclude(suspect_since=None).exclude(pk__in=found).update(suspect_since=None)
+    Device.objects.filter(pk__in=found, suspect_since=None).update(suspect_since=now)
+    return len(found)
 
 
 def with_excluded(attempt: Attempt, before: set[str]) -> list[str]:

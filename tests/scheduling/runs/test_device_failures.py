@@ -8,7 +8,7 @@ import pytest
 from scheduling.clusters.models import Device
 from scheduling.runs.models import Lease, Member
 from scheduling.runs.queries.device_failures import failures_of_node
-from scheduling.runs.services.suspect_devices import mark_suspect_devices
+from scheduling.runs.services.exclusions import mark_suspect_devices
 from tests.factories.cluster import NOW
 from tests.factories.scheduling import end, make_two_tenants, start, submit
 
