@@ -19,7 +19,7 @@ from portal.web.components import bars, fields, gantt_markup, icons, tile_markup
 from portal.web.components.gantt import Gantt
 from portal.web.components.mapvalues import MapGroup, NodeTile
 from portal.web.components.states import StateLook, job_state, node_state
-from portal.web.glossary import meaning
+from portal.web.guides import meaning
 from tenants.clock import estimated_now
 from tessera.isolation import RUN_WARNINGS
 

@@ -15,7 +15,6 @@ from portal.web import (
     fleet,
     fragmentation,
     gallery,
-    glossary,
     guides,
     home,
     inbox,
@@ -247,7 +246,7 @@ CLUSTER: Final[list[URLPattern]] = [
     path("audit/", audit.audit, name="audit"),
     path("audit/export.csv", audit.audit_csv, name="audit-csv"),
     path("docs/", guides.documentation, name="documentation"),
-    path("glossary/", glossary.glossary, name="glossary"),
+    path("glossary/", guides.glossary, name="glossary"),
     path("start/close/", first_steps.close, name="start-close"),
     path("docs/<slug:name>/", guides.document, name="document"),
 ]

@@ -9,7 +9,7 @@ from django.template import Context, Template
 from django.test import Client
 
 from portal.guides import guides, reading_order
-from portal.web.glossary import TERMS, meaning
+from portal.web.guides import TERMS, meaning
 from tests.support.cluster_pages import make_stage, read, sign_in, words_of
 
 pytestmark = pytest.mark.django_db
