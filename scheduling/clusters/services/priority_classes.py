@@ -200,9 +200,8 @@ def _faults(values: dict[str, Any]) -> list[FieldError]:
     ):
         faults.append(_fault("name", values["name"], sentence("use-class-name")))
     if "value" in values and not _is_priority(values["value"]):
-        faults.append(
-            _fault("value", values["value"], sentence("use-class-priority", least=LOWEST, most=HIGHEST))
-        )
+        remedy = sentence("use-class-priority", least=LOWEST, most=HIGHEST)
+        faults.append(_fault("value", values["value"], remedy))
     if "is_default" in values and not isinstance(values["is_default"], bool):
         faults.append(_fault("is_default", values["is_default"], sentence("use-boolean")))
     if "note" in values:
