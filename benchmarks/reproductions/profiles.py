@@ -70,7 +70,7 @@ class TypeProfile:
             largest = max(self._largest_by_devices.get(devices, 0), curve.batches[-1])
             self._largest_by_devices[devices] = largest
         self._interpolator: Any = None
-        self._known: dict[tuple[Placement, int], tuple[float, float]] = {}
+        self._known: dict[tuple[Placement, int], tuple[float, float] | None] = {}
 
     def step_time(self, placement: Placement, batch: int) -> tuple[float, float]:
         """Return seconds of a step and of its exchange; (-1, -1) for an unprofiled batch.
@@ -78,11 +78,20 @@ class TypeProfile:
         Raises:
             SimulationError: the profile does not contain such a placement.
         """
-        key = placement, batch
-        found = self._known.get(key)
+        found = self.measured(placement, batch)
         if found is None:
-            found = self._known[key] = self._look_up(_normal(placement), batch)
+            raise SimulationError(
+                f"{self._source}: no measurements for {sum(placement)} devices on "
+                f"{len(placement)} nodes at {batch} samples each"
+            )
         return found
+
+    def measured(self, placement: Placement, batch: int) -> tuple[float, float] | None:
+        """Return the same as ``step_time``, or None if the profile has no such placement."""
+        key = placement, batch
+        if key not in self._known:
+            self._known[key] = self._look_up(_normal(placement), batch)
+        return self._known[key]
 
     def largest_batch_at(self, placement: Placement) -> int:
         """Return the largest batch per device measured on a placement, or on larger ones."""
@@ -126,7 +135,7 @@ class TypeProfile:
             self._points.append((len(digits), sum(placement), batch, *times))
         return {placement: _curve(points) for placement, points in measured.items()}
 
-    def _look_up(self, placement: Placement, batch: int) -> tuple[float, float]:
+    def _look_up(self, placement: Placement, batch: int) -> tuple[float, float] | None:
         curve = self._curves.get(placement)
         if curve is not None:
             return curve.at(batch) or (-1.0, -1.0)
@@ -134,12 +143,7 @@ class TypeProfile:
             self._interpolator = self._build_interpolator()
         nodes = min(len(placement), _MOST_NODES)
         step, sync = self._interpolator((nodes, sum(placement), batch))
-        if not np.isfinite(step):
-            raise SimulationError(
-                f"{self._source}: no measurements for {sum(placement)} devices on {nodes} nodes "
-                f"at {batch} samples each"
-            )
-        return float(step), float(sync)
+        return (float(step), float(sync)) if np.isfinite(step) else None
 
     def _build_interpolator(self) -> Any:
         groups: dict[tuple[int, int, int], list[tuple[float, float]]] = defaultdict(list)

@@ -157,8 +157,14 @@ class Application:
                 for local, passes in zip(table.local_batch, table.accumulation, strict=True)
             }
         )
-        batches = np.array([devices * local * (passes + 1) for local, passes in splits], float)
-        seconds = np.array([self.iteration(placement, *split) for split in splits])
+        rows = []
+        for local, passes in splits:
+            step, sync = self.steps.measured(placement, local) or (-1.0, -1.0)
+            if step > 0.0:
+                rows.append((devices * local * (passes + 1), step + passes * (step - sync)))
+        if not rows:
+            return None
+        batches, seconds = np.array(rows, dtype=np.float64).T
         best = (self._gain_table(batches) / seconds).max(axis=1)
         lengths = np.diff([0.0, *self.profile.milestones])
         return float((lengths / best).sum())

@@ -6,7 +6,7 @@ for every start.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -222,6 +222,11 @@ def alone_seconds(
     limits = batch_limits(app, device_type)
     if devices * limits.local_min > limits.largest:
         return None
+    try:
+        most = min(limits.local_max, profile.largest_batch_at(placement))
+    except SimulationError:
+        return None
+    limits = replace(limits, local_max=most)
     table = candidates(limits, devices)
     choices = {
         (int(local), int(passes))
@@ -232,7 +237,7 @@ def alone_seconds(
     }
     rows = []
     for local, passes in sorted(choices):
-        step, sync = profile.step_time(placement, local)
+        step, sync = profile.measured(placement, local) or (-1.0, -1.0)
         if step > 0.0:
             rows.append((devices * local * (passes + 1), step + passes * (step - sync)))
     if not rows:
