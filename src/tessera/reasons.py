@@ -198,12 +198,34 @@ class ReasonCode(StrEnum):
         "The nodes with enough free devices are dedicated to other tenants, or it needs a node "
         "of its tenant alone.",
     )
+    NO_STORAGE = _Row(
+        "no-storage",
+        "ReqNodeNotAvail",
+        "",
+        "when it may use it again; or ask an admin",
+        "A storage of the job was deleted, or the job may not use it any more.",
+    )
     STORAGE_NOT_ON_NODES = _Row(
         "storage-not-on-nodes",
         "ReqNodeNotAvail",
         "",
         "when a node has it",
-        "A storage of the job is not usable on the nodes, or the job may not use it any more.",
+        "A storage of the job is not usable on the nodes.",
+    )
+    NO_DEVICE_WITH_SHARING_MODE = _Row(
+        "no-device-with-sharing-mode",
+        "Resources",
+        "",
+        "later; or ask an admin",
+        "No device is idle, and no device in use of its types has a sharing mode for guests.",
+    )
+    GUEST_CAP_REACHED = _Row(
+        "guest-cap-reached",
+        "Resources",
+        "",
+        "later",
+        "No device is idle, and each device that takes the job as a guest has its maximum "
+        "number of guests.",
     )
     NO_HOST_FOR_GUEST = _Row(
         "no-host-for-guest",

@@ -68,6 +68,8 @@ _BY_CODE: Final[Mapping[ReasonCode, Limit]] = {
     ReasonCode.NO_CELL_OF_LEVEL: Limit.IDLE,
     ReasonCode.VC_GUARANTEE_IN_USE: Limit.IDLE,
     ReasonCode.NO_HOST_FOR_GUEST: Limit.IDLE,
+    ReasonCode.GUEST_CAP_REACHED: Limit.IDLE,
+    ReasonCode.NO_DEVICE_WITH_SHARING_MODE: Limit.IDLE,
 }
 """Limits by reason; other reasons concern nodes. ``_offered`` refines ``IDLE``."""
 

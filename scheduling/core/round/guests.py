@@ -230,7 +230,7 @@ def _refused(counts: Counter[Refusal], idle: Reason) -> Reason:
     )
     nothing = (message("no-host-at-all"),)
     return Reason(
-        code=ReasonCode.NO_HOST_FOR_GUEST,
+        code=_code(counts),
         message=message("no-host-for-guest", causes=Listing(causes or nothing)),
         blocked_by=idle.blocked_by,
         unblock=(message("guest-needs-less"), *idle.unblock),
@@ -238,6 +238,19 @@ def _refused(counts: Counter[Refusal], idle: Reason) -> Reason:
     )
 
 
+def _code(counts: Counter[Refusal]) -> ReasonCode:
+    """Return the code of the cause that explains all refusals, if there is one."""
+    found = {cause for cause in Refusal if counts[cause]}
+    if Refusal.MODE in found and found <= {Refusal.TYPE, Refusal.MODE}:
+        return ReasonCode.NO_DEVICE_WITH_SHARING_MODE
+    if found & _CAUSES_THAT_END == {Refusal.FULL}:
+        return ReasonCode.GUEST_CAP_REACHED
+    return ReasonCode.NO_HOST_FOR_GUEST
+
+
+_CAUSES_THAT_END: Final = frozenset(
+    {Refusal.FULL, Refusal.UNSTEADY, Refusal.ACCOUNT, Refusal.MEMORY}
+)
 _WAITING_FOR_VICTIMS: Final = ReasonCode.WAITING_VICTIM_CHECKPOINT
 
 

@@ -196,7 +196,7 @@ def _refused_storage(job: QueuedJob, vc: VcFacts, snapshot: ClusterSnapshot) -> 
         facts = snapshot.storages.get(name)
         if facts is None or vc.id not in facts.vcs:
             return Reason(
-                code=ReasonCode.STORAGE_NOT_ON_NODES,
+                code=ReasonCode.NO_STORAGE,
                 message=message("storage-not-allowed", name=name, vc=vc.name),
                 unblock=(message("omit-storage"),),
             )

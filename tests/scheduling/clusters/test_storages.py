@@ -285,7 +285,7 @@ def test_a_waiting_job_that_loses_the_right_does_not_start() -> None:
     run_round()
 
     job.refresh_from_db()
-    assert (job.state, job.reason_code) == ("queued", "storage-not-on-nodes")
+    assert (job.state, job.reason_code) == ("queued", "no-storage")
     assert "may not use it any more" in job.reason_text
 
 

@@ -83,4 +83,4 @@ def test_equal_jobs_of_two_virtual_clusters_have_their_own_rights_to_a_storage(f
     assert found[VISION.id] is None
     refused = found[LANGUAGE.id]
     assert refused is not None
-    assert refused.code is ReasonCode.STORAGE_NOT_ON_NODES
+    assert refused.code is ReasonCode.NO_STORAGE

@@ -132,6 +132,32 @@ def test_without_a_device_that_takes_it_the_reason_counts_the_causes():
     assert "1 has too little free memory" in reason.text
 
 
+FULL = {"slots": (1,)}
+UNSHARED = {"mode": SharingMode.EXCLUSIVE}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "code"),
+    [
+        ((FULL,), ReasonCode.GUEST_CAP_REACHED),
+        ((FULL, {"consent": Consent.NONE}, UNSHARED), ReasonCode.GUEST_CAP_REACHED),
+        ((FULL, {"account_empty": True}), ReasonCode.NO_HOST_FOR_GUEST),
+        ((UNSHARED, UNSHARED), ReasonCode.NO_DEVICE_WITH_SHARING_MODE),
+        ((UNSHARED, {"type": "b", "consent": Consent.NONE}), ReasonCode.NO_HOST_FOR_GUEST),
+        (({"consent": Consent.NONE},), ReasonCode.NO_HOST_FOR_GUEST),
+    ],
+)
+def test_one_cause_of_all_refusals_has_its_own_code(hosts, code):
+    snapshot = full_cluster(queued_job(9, borrow=True))
+    devices = tuple(
+        host_of(snapshot.holding[0], leaf=leaf, **changes) for leaf, changes in enumerate(hosts)
+    )
+
+    reason = decide(replace(snapshot, hosts=devices)).reasons[9]
+
+    assert reason.code is code
+
+
 def test_a_job_to_which_its_policy_gives_no_device_may_be_a_guest():
     waiting = queued_job(9, borrow=True)
     snapshot = with_host(full_cluster(waiting, vcs=(LANGUAGE, VISION_MINE)))
