@@ -55,6 +55,7 @@ def promises(asked: PageRequest, vc_id: int) -> HttpResponse:
     context = {
         "found": found,
         "span": span,
+        "days": words.date_span(found.since, found.until),
         "spans": [(name, name == span) for name in SPANS],
         "verdict": promise_verdict(found),
         "stats": tuple(_stats(found)),
@@ -151,7 +152,9 @@ def _stats(found: PromiseView) -> Iterator[Stat]:
         context=_("a private cluster would have started these jobs")
         if violated
         else _("%(jobs)s waited longer, each with a listed cause")
-        % {"jobs": words.plural(exceeded, "job", "jobs")},
+        % {"jobs": words.plural(exceeded, "job", "jobs")}
+        if exceeded
+        else _("no job waited longer than promised"),
         tone="bad" if violated else "",
     )
     yield Stat(

@@ -19,13 +19,14 @@ from scheduling.jobs.queries.jobs import JobRow
 from scheduling.jobs.queries.why import Why
 
 MOST_NODES: Final = 6
-LEFT, WIDTH, ROW, BOX = 120.0, 640.0, 44, 30
+LEFT, WIDTH, TOP, ROW = 120.0, 640.0, 24, 56
 TIP_WIDTH: Final = 360.0
 VIEW_WIDTH: Final = 1000.0
-SHORT: Final = 70.0
-"""Blocks below this width have no text."""
+PAD: Final = 6.0
+LETTER: Final = 6.8
+"""Width of a letter in the picture; Chinese ones take two."""
 
-LETTER: Final = 6.6
+_WIDE: Final = 0x2E80
 _NO_LOSS: Final = frozenset({"level", "pinned_cell", "virtual_cluster", "gate"})
 
 
@@ -35,6 +36,7 @@ class Block:
 
     Attributes:
         look: ``own`` (a job that the viewer may see), ``other``, ``free`` or ``bad``.
+        short: the longest name that fits into the block; ``until``: its end, if that fits.
         devices: number of devices; ``wanted`` of them are in the target cell.
         end: latest end by the time limit; None if unknown or without limit.
     """
@@ -42,6 +44,7 @@ class Block:
     look: str
     name: str
     short: str
+    until: str
     url: str
     devices: int
     wanted: int
@@ -110,6 +113,13 @@ class WaitingPicture:
             }
             parts.append(text)
         return " ".join(parts)
+
+    @property
+    def target(self) -> str:
+        """Return the label of the target cells."""
+        return _("target cell: %(devices)s together") % {
+            "devices": words.plural(self.wanted, "device", "devices")
+        }
 
 
 def wanted_role(spec: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -189,7 +199,7 @@ def waiting_picture(
     wanted = int(role.get("devices") or 0)
     shown = candidates[:MOST_NODES]
     drawn = tuple(
-        _candidate(node, wanted, jobs, 20 + ROW * place) for place, node in enumerate(shown)
+        _candidate(node, wanted, jobs, TOP + ROW * place) for place, node in enumerate(shown)
     )
     return WaitingPicture(
         wanted=wanted,
@@ -198,7 +208,7 @@ def waiting_picture(
         level=_wanted_cell(shown[0], wanted).level if shown else "",
         nodes=drawn,
         total=len(candidates),
-        height=20 + ROW * len(drawn),
+        height=TOP + ROW * len(drawn),
     )
 
 
@@ -243,20 +253,22 @@ def _block(
     row = jobs.get(held.job_id) if held is not None and held.job_id is not None else None
     inside = sum(one.index in frame for _place, one in placed)
     x, width = LEFT + first * each, len(placed) * each - 4
+    count = words.count(len(placed))
     if row is not None:
-        look, name = "own", f"{row.name} {row.id}"
+        look, name, shorter = "own", f"{row.name} {row.id}", str(row.id)
     elif held is not None:
-        look = "other"
+        look, shorter = "other", _("other")
         name = _("a job of %(tenant)s") % {"tenant": words.tenant(held.tenant)}
     elif device.healthy:
-        look, name = "free", _("%(count)s free") % {"count": words.count(len(placed))}
+        look, name, shorter = "free", _("%(count)s free") % {"count": count}, _("free")
     else:
-        look, name = "bad", _("unhealthy")
+        look, name, shorter = "bad", _("unhealthy"), _("bad")
     end = _end_of(row) if row is not None else None
     return Block(
         look=look,
         name=name,
-        short=name if width >= SHORT and len(name) * LETTER < width else "",
+        short=fitting_label(width, name, shorter, count),
+        until=fitting_label(width, *_until(look, end)),
         url=job_url(row.id) if row is not None else "",
         devices=len(placed),
         wanted=inside,
@@ -267,6 +279,26 @@ def _block(
         width=round(width, 1),
         tip_x=round(min(x, VIEW_WIDTH - TIP_WIDTH - 8), 1),
     )
+
+
+def fitting_label(width: float, *texts: str) -> str:
+    """Return the first text that fits into a block; empty if none fits."""
+    for text in texts:
+        letters = sum(1 if ord(letter) < _WIDE else 2 for letter in text)
+        if letters * LETTER + 2 * PAD <= width:
+            return text
+    return ""
+
+
+def _until(look: str, end: datetime | None) -> tuple[str, ...]:
+    """Return what frees a block, from the longest text to the shortest."""
+    if look == "own" and end is None:
+        return (_("no time limit"), _("no limit"))
+    if end is not None:
+        return (_("until %(time)s") % {"time": words.clock(end)}, f"{words.local(end):%H:%M}")
+    if look == "other":
+        return (_("end not visible"),)
+    return ()
 
 
 def _end_of(row: JobRow) -> datetime | None:

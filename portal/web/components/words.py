@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Final
 
@@ -90,12 +90,14 @@ def span(low: int, high: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a duration in at most two units: ``5 h 13 min``; below a second ``0.42 s``."""
+    """Format a duration in at most two units: ``5 h 13 min``; ``0.42 s``; ``4.20 ms``."""
     return duration_in(get_language(), seconds)
 
 
 def duration_in(language: str | None, seconds: float) -> str:
     """Format many durations, for callers that know the language of the page."""
+    if 0 < seconds < 0.00995:
+        return step_time(seconds)
     if 0 < seconds < 0.995:
         return f"{decimal(seconds, 2)}{NO_BREAK}{_unit('s')}"
     return _duration(language, max(0, round(seconds)))
@@ -164,6 +166,11 @@ def day(moment: datetime) -> str:
     return _date(local(moment))
 
 
+def date_span(since: date, until: date) -> str:
+    """Format days of UTC, both included: ``21 Nov – 27 Nov``, or one day."""
+    return _date(since) if since == until else f"{_date(since)} {DASH} {_date(until)}"
+
+
 def on_chart(moment: datetime) -> str:
     """Format a time for charts: in the zone of the page, and without an offset."""
     return local(moment).replace(tzinfo=None).isoformat()
@@ -226,7 +233,7 @@ def _unit(unit: str) -> str:
     return units[unit]
 
 
-def _date(moment: datetime) -> str:
+def _date(moment: date) -> str:
     """Format day and month, short."""
     if is_english():
         return f"{moment.day} {moment:%b}"

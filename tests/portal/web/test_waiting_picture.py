@@ -1,12 +1,13 @@
 """Picture of a waiting job, its table, and the remedies with their cost."""
 
+import re
 from datetime import timedelta
 
 import pytest
 from django.test import Client
 from django.utils import timezone
 
-from portal.web.waiting_picture import devices_of, offers_of
+from portal.web.waiting_picture import devices_of, fitting_label, offers_of
 from scheduling.clusters.models import Node
 from scheduling.estimates.models import StartEstimate
 from scheduling.jobs.models import Job
@@ -43,6 +44,36 @@ def test_the_node_nearest_to_complete_is_first_with_its_blockers(
     assert "(time limit)" in text
     assert "complete by" in text
     assert "4 devices missing" in text
+
+
+def test_every_block_and_the_target_are_labelled_in_the_picture(
+    client: Client, stage: Stage
+) -> None:
+    sign_in(client, "alice")
+
+    text = read(client, f"/jobs/{stage.waiting.pk}/waiting/")
+
+    assert "target cell: 8 devices together" in text
+    picture = text[text.index("<svg") : text.index("</svg>")]
+    blocks = picture.split('<g class="block ')[1:]
+    assert blocks
+    for block in blocks:
+        assert re.search(r'dx="6" y="\d+">[^<]+</text>', block), block
+    assert re.search(r'class="until"[^>]*>until ', picture)
+    assert "end not visible" in picture
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [(400.0, "a long name of a job 71"), (40.0, "71"), (12.0, "")],
+)
+def test_a_block_shows_the_longest_label_that_fits(width: float, expected: str) -> None:
+    assert fitting_label(width, "a long name of a job 71", "71") == expected
+
+
+def test_chinese_letters_need_twice_the_width() -> None:
+    assert fitting_label(60.0, "空闲空闲", "空") == "空"
+    assert fitting_label(70.0, "空闲空闲", "空") == "空闲空闲"
 
 
 def test_jobs_of_other_tenants_have_no_name_and_no_end(client: Client, stage: Stage) -> None:

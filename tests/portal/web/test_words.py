@@ -1,7 +1,7 @@
 """The words of numbers, durations and estimates are those of the design."""
 
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -21,6 +21,9 @@ def plain(text: str) -> str:
     ("seconds", "said"),
     [
         (0, "0 s"),
+        (0.00004, "40 µs"),
+        (0.0042, "4.20 ms"),
+        (0.01, "0.01 s"),
         (0.42, "0.42 s"),
         (0.999, "1 s"),
         (42, "42 s"),
@@ -128,3 +131,10 @@ def test_an_estimate_is_never_one_bare_number(p10: float, width: float) -> None:
     said = words.estimate(p10, p10 + width, NOW)
 
     assert words.DASH in said
+
+
+def test_days_of_a_report_are_named_by_day_and_month() -> None:
+    first, last = date(2026, 11, 21), date(2026, 11, 27)
+
+    assert words.date_span(first, last) == "21 Nov – 27 Nov"
+    assert words.date_span(last, last) == "27 Nov"
