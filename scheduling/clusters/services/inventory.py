@@ -42,6 +42,7 @@ _FACTS: Final = (
     *("is_gpu", "cpus", "memory_bytes", "sharing_modes"),
 )
 _HEALTH: Final = ("healthy", "health_reason", "fault", "canary")
+_MARKS: Final = ("disabled_reason", "disabled_until", "fault", "canary")
 _OF_PROCESSES: Final = sentence("condition-foreign-process")
 """A fault of the use of a device, not of the device."""
 _SYSTEM: Final = Actor.system("inventory")
@@ -257,7 +258,7 @@ def _is_another(row: Device, found: Found | None) -> bool:
 
 
 def _restore_marks(rows: Collection[Device]) -> None:
-    """Disable GPUs that an admin disabled in their previous place."""
+    """Give GPUs the quarantine and the canary state that they had in their previous place."""
     uuids = [row.uuid for row in rows if row.uuid]
     if not uuids:
         return
@@ -266,7 +267,8 @@ def _restore_marks(rows: Collection[Device]) -> None:
     for row in rows:
         before = newest.get(row.uuid)
         if before is not None:
-            row.disabled_reason = before.disabled_reason
+            for column in _MARKS:
+                setattr(row, column, getattr(before, column))
 
 
 def device_share(node: Node, inventory: Inventory, devices: int) -> tuple[float, int]:
@@ -338,8 +340,8 @@ def _set_faults(
 ) -> set[int]:
     """Set the fault of each device: missing, or a condition that quarantines it.
 
-    A GPU whose condition has ended waits for a canary job, if one can test it. It does not if an
-    admin has changed the action of the condition.
+    A GPU whose condition has ended waits for a canary job, if one can test it, also if the GPU
+    was missing in between. It does not if an admin has changed the action of the condition.
 
     Returns:
         Primary keys of the rows that change.
@@ -349,14 +351,14 @@ def _set_faults(
     for one in conditions:
         if one.device is not None and one.action == QUARANTINE:
             faults[one.device] = one.text
-    noted = {one.device for one in conditions}
+    noted = {(one.device, one.text) for one in conditions}
     changed = set()
     for number, row in rows.items():
         before = row.fault, row.canary, row.healthy, row.health_reason
         fault = faults.get(number, "")
         if fault not in ("", MISSING):
             row.canary = ""
-        elif not fault and number not in noted and _had_hardware_fault(row):
+        elif (number, row.fault) not in noted and _had_hardware_fault(row):
             row.canary = CanaryState.DUE if _may_test(node, inventory) else ""
         row.fault = fault
         row.set_health()

@@ -289,6 +289,7 @@ CONDITIONS: Final[Mapping[str, Template]] = {
     "condition-device-alarm": fixed("its driver reports an alarm"),
     "canary-in-service": fixed("The device is in service. Quarantine it first."),
     "canary-in-use": fixed("A job uses the device. Run the canary job when it has ended."),
+    "canary-missing": fixed("The last probe of the node did not find the device."),
     "canary-account-of-person": fixed(
         "A person signs in as %(name)s, the name of the account for canary jobs. Rename that user."
     ),

@@ -76,7 +76,9 @@ def check_device(
 def start_due(*, config: RoundConfig, now: datetime) -> int:
     """Start the canary jobs of all devices that wait for one; return their number."""
     started = 0
-    due = Device.objects.filter(canary=CanaryState.DUE, disabled_reason="", retired_at=None)
+    due = Device.objects.filter(
+        canary=CanaryState.DUE, disabled_reason="", fault="", retired_at=None
+    )
     for device in due.select_related("node").order_by("pk"):
         if not _may_start(device, now) or _problem(device, device.node):
             continue
@@ -114,6 +116,9 @@ def _problem(device: Device, node: Node) -> str:
         return sentence("canary-not-testable")
     if device.leases.filter(released_at=None).exists():
         return sentence("canary-in-use")
+    reported = node.inventory.get("devices", ())
+    if device.uuid and device.uuid not in {one.get("uuid") for one in reported}:
+        return sentence("canary-missing")
     return ""
 
 

@@ -1,6 +1,8 @@
 """A device returns from quarantine by a canary job of the system tenant that runs on it."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -52,14 +54,20 @@ def node() -> Node:
     return found
 
 
-def probe(node: Node, *codes: str, reader: str = "nvml") -> None:
-    """A probe of a node on which a device has these conditions."""
+def probe(
+    node: Node,
+    *codes: str,
+    reader: str = "nvml",
+    missing: bool = False,
+    swapped: Mapping[int, str] = MappingProxyType({}),
+) -> None:
+    """A probe of a node on which a device has these conditions, or is missing."""
     gpus = [
-        Found(index=i, type="a", path=[i // 4, i // 2], uuid=f"GPU-{node.pk}-{i}")
+        Found(index=i, type="a", path=[i // 4, i // 2], uuid=swapped.get(i, f"GPU-{node.pk}-{i}"))
         for i in range(8)
     ]
     inventory = Inventory(
-        devices=gpus,
+        devices=[gpu for gpu in gpus if not missing or gpu.index != DEVICE],
         levels=["node", "socket", "pcie", "device"],
         cpus=32,
         memory_bytes=64 << 30,
@@ -220,6 +228,56 @@ def test_a_new_condition_ends_the_wait_and_the_test_cannot_clear_it(node: Node) 
     assert device(node).health_reason == sentence("condition-xid-hardware")
     probe(node)
     assert device(node).canary == "due"
+
+
+def test_a_harmless_condition_beside_the_ended_one_replaces_no_test(node: Node) -> None:
+    probe(node, hardware.XID_HARDWARE, hardware.NVLINK_ERRORS)
+    probe(node, hardware.NVLINK_ERRORS)
+
+    assert (device(node).healthy, device(node).canary) == (False, "due")
+
+
+def test_a_missing_device_is_not_tested_and_still_owes_its_test_when_it_is_back(
+    node: Node,
+) -> None:
+    waiting = due(node)
+    probe(node, missing=True)
+
+    assert device(node) == waiting
+    assert start_due(config=CONFIG, now=NOW) == 0
+    with pytest.raises(ConflictError, match="did not find the device"):
+        check_device(viewer=ADMIN, node_id=node.pk, index=DEVICE, config=CONFIG, now=NOW)
+
+    probe(node, hardware.XID_HARDWARE)
+    probe(node, missing=True)
+    probe(node)
+    assert (device(node).healthy, device(node).canary) == (False, "due")
+    assert started(node).device == waiting
+
+
+def test_a_board_in_another_place_keeps_its_quarantine_and_its_test(node: Node) -> None:
+    set_device_health(
+        viewer=ADMIN,
+        node_id=node.pk,
+        index=0,
+        healthy=False,
+        reason="loud fan",
+        hours=2.0,
+        now=NOW,
+    )
+    uuid = device(node, 0).uuid
+    due(node)
+    tested = device(node).uuid
+    probe(node, swapped={0: "GPU-new-0", DEVICE: "GPU-new-3"})
+    other = Node.objects.get(name="node-2")
+    probe(other)
+    probe(other, swapped={0: uuid, DEVICE: tested})
+
+    moved = device(other, 0)
+    assert (moved.uuid, moved.disabled_reason) == (uuid, "loud fan")
+    assert moved.disabled_until == NOW + timedelta(hours=2)
+    assert (device(other).uuid, device(other).canary) == (tested, "due")
+    assert device(node).healthy
 
 
 @pytest.mark.parametrize(
