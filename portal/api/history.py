@@ -31,6 +31,7 @@ MEDIA_TYPE: Final = "text/csv"
 HEAD: Final = (
     "since", "until", "name", "tenant", "job", "user", "virtual_cluster", "unit",
     "guaranteed_hours", "borrowed_hours", "lost_preempted_hours", "lost_failed_hours",
+    "cpu_hours",
 )  # fmt: skip
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 FORMATS: Final = ("json", "csv")
@@ -83,7 +84,8 @@ class CsvRenderer(BaseRenderer):
 def csv_answer(viewer: Viewer, found: Usage, name: str) -> HttpResponse:
     """Return the usage lines of a period as a CSV file and record the export in the audit.
 
-    The file has one row per usage line and device type.
+    The file has one row per usage line and device type. CPU-hours of jobs without devices are in
+    the rows of CPU slots.
     """
     period = {"since": found.since, "until": found.until, "by": found.by}
     record_once(
@@ -98,7 +100,7 @@ def csv_answer(viewer: Viewer, found: Usage, name: str) -> HttpResponse:
         _cells(found, line, unit, hours)
         for line in found.lines
         for unit, hours in (("gpu", line.gpu), ("slot", line.slot))
-        if hours.held or hours.lost
+        if hours.held or hours.lost or hours.cpu
     )
     return csv_file(HEAD, rows, name)
 
@@ -120,7 +122,10 @@ def csv_file(head: Sequence[str], rows: Iterable[Sequence[str]], name: str) -> H
 
 
 def _cells(found: Usage, line: UsageLine, unit: str, hours: Hours) -> list[str]:
-    numbers = (hours.guaranteed, hours.borrowed, hours.lost_preempted, hours.lost_failed)
+    numbers = (
+        *(hours.guaranteed, hours.borrowed, hours.lost_preempted, hours.lost_failed),
+        hours.cpu,
+    )
     texts = (
         str(found.since),
         str(found.until),

@@ -51,6 +51,7 @@ def usage_page(asked: PageRequest) -> HttpResponse:
         "has_guests": any(
             hours.guest or hours.delay for line in found.lines for hours in (line.gpu, line.slot)
         ),
+        "has_cpus": bool(found.slot.cpu),
         "has_both": bool(found.gpu.held and found.slot.held),
         "stats": _stats(found, unit, is_gpu),
         "rows": [_row(line, is_gpu, most) for line in found.lines],

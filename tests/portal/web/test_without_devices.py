@@ -1,14 +1,20 @@
 """Pages about jobs without devices: share of a node, the job, and the check of a submit."""
 
+import csv
+import io
+import re
+from datetime import timedelta
+
 import pytest
 from django.test import Client
 from django.urls import reverse
 
 from scheduling.clusters.models import Device, Node
 from scheduling.jobs.models import Job
+from scheduling.usage.services.usage import sum_usage
 from tenants.models import User
-from tests.factories.cluster import make_job
-from tests.factories.scheduling import make_two_tenants, run_round
+from tests.factories.cluster import NOW, job_document, make_job
+from tests.factories.scheduling import make_two_tenants, run_round, start
 
 pytestmark = pytest.mark.django_db
 GIB = 1 << 30
@@ -110,3 +116,36 @@ def test_one_cpu_is_singular() -> None:
     job = submit(instances=1, cpus=1)
 
     assert "1 CPU and 2 GiB" in page(browser("alice"), reverse("job", args=[job.pk]))
+
+
+@pytest.mark.parametrize("by", ["job", "person", "tenant", "day"])
+def test_the_file_of_usage_has_the_cpu_hours_of_jobs_without_devices(by: str) -> None:
+    leave_cpus()
+    job, with_devices = submit(), make_job("alice", job_document())
+    start(job, with_devices, at=NOW)
+    sum_usage(now=NOW + timedelta(hours=2))
+    address = f"{reverse('usage-csv')}?month={NOW:%Y-%m}&by={by}"
+
+    rows = list(csv.DictReader(io.StringIO(browser("alice").get(address).content.decode())))
+
+    assert max(float(row["cpu_hours"]) for row in rows) == 2 * 2 * 3
+    if by == "job":
+        (line,) = [row for row in rows if row["job"] == str(job.pk)]
+        assert (line["unit"], line["borrowed_hours"]) == ("slot", "0.0000")
+        (other,) = [row for row in rows if row["job"] == str(with_devices.pk)]
+        assert (other["cpu_hours"], float(other["guaranteed_hours"])) == ("0.0000", 2.0)
+    empty = browser("bob").get(address).content.decode().splitlines()
+    assert len(empty) == 1
+
+
+def test_the_page_of_usage_shows_cpu_hours_only_if_there_are_some() -> None:
+    leave_cpus()
+    address = f"{reverse('usage')}?month={NOW:%Y-%m}&by=job"
+    assert "CPU-hours" not in page(browser("alice"), address)
+
+    start(submit(), at=NOW)
+    sum_usage(now=NOW + timedelta(hours=2))
+
+    shown = page(browser("alice"), address)
+    assert ">CPU-hours</th>" in shown
+    assert re.search(r"CPU-hours </span>12(\.0)?\s?</td>", shown)
