@@ -44,6 +44,7 @@ from scheduling.clusters.queries.names import (
     idlest_virtual_cluster,
     last_virtual_cluster,
 )
+from scheduling.compat.formats import TITLES
 from scheduling.estimates.services.submit_plans import JobPlan, plan_job
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.job_detail import job_detail
@@ -365,7 +366,11 @@ def _form_context(
         else pins_offered(document, submit_context),
         posted=posted.dict(),
     )
-    return {"form": form, "most_upload_bytes": MOST_BYTES}
+    return {
+        "form": form,
+        "formats": ", ".join(TITLES.values()),
+        "most_upload_bytes": MOST_BYTES,
+    }
 
 
 def _panel_html(request: PageRequest, panel: Panel) -> str:

@@ -11,7 +11,8 @@ from scheduling.core.device_types import MOST_TYPES, types_named
 from scheduling.core.jobspec.errors import DocumentPlace
 
 DEFAULT_CLUSTER: Final = "default"
-NAMES_A_CLUSTER: Final = frozenset({"partition", "account", "fleet", "infra"})
+NAMES_A_PRIORITY: Final = frozenset({"qos", "priority"})
+"""Kinds of names that mean a priority; all other kinds may be names of virtual clusters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +98,7 @@ def cluster_and_priority(
     tenant, cluster = "", context.virtual_cluster
     for each in named:
         rule = context.rules.get((each.kind, each.name))
-        if rule is None and each.kind in NAMES_A_CLUSTER and each.name in context.clusters:
+        if rule is None and each.kind not in NAMES_A_PRIORITY and each.name in context.clusters:
             rule = Rule(virtual_cluster=each.name)
         if rule is None:
             _unknown(each, report)

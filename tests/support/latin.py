@@ -4,8 +4,11 @@ Rules exclude names of people and objects, identifiers, commands, and text that 
 """
 
 import re
+from functools import lru_cache
 from html.parser import HTMLParser
 from typing import Final
+
+from scheduling.compat.formats import TITLES
 
 READ_ATTRIBUTES: Final = (
     "aria-label",
@@ -35,10 +38,7 @@ PROPER: Final = frozenset(
         "HMAC",
         "TLS",
         "HTTP",
-        "Slurm",
-        "OpenPAI",
-        "SkyPilot",
-        "dstack",
+        *TITLES.values(),
         "Webhook",
         "Webhooks",
         "Python",
@@ -136,7 +136,7 @@ def english_in(html: str, names: frozenset[str]) -> list[str]:
     """Return texts with a word that is not a name, an identifier or a unit."""
     texts = Texts()
     texts.feed(html)
-    any_name = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
+    any_name = _any_name(names)
     return sorted(
         {
             text
@@ -144,6 +144,13 @@ def english_in(html: str, names: frozenset[str]) -> list[str]:
             if not names.issuperset(WORD.findall(IDENTIFIER.sub("", any_name.sub(_bare, text))))
         }
     )
+
+
+@lru_cache(maxsize=8)
+def _any_name(names: frozenset[str]) -> re.Pattern[str]:
+    """A name, or its beginning with an ellipsis, as the labels of drawings have it."""
+    cut = {f"{name[:end]}…" for name in names for end in range(1, len(name))}
+    return re.compile("|".join(map(re.escape, sorted(names | cut, key=len, reverse=True))))
 
 
 def _bare(found: re.Match[str]) -> str:

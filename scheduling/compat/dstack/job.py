@@ -429,5 +429,5 @@ DSTACK: Final = Importer(
     compat_format=FORMAT,
     variables=_variables,
     recognises=_is_dstack,
-    rule_kinds={"fleet": "dstack fleet"},
+    rule_kinds={"fleet": phrase("dstack-fleet-kind")},
 )

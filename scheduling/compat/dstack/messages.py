@@ -8,6 +8,7 @@ from tessera.messages import fixed
 TABLE: Final = Messages(
     SHARED,
     {
+        "dstack-fleet-kind": fixed("dstack fleet"),
         "dstack-service": fixed("is a service; only tasks are supported."),
         "dstack-dev-environment": fixed("is a dev environment; only tasks are supported."),
         "dstack-volume": fixed("is a volume; only tasks are supported."),

@@ -251,5 +251,5 @@ SKYPILOT: Final = Importer(
     compat_format=FORMAT,
     variables=_variables,
     recognises=_is_skypilot,
-    rule_kinds={"infra": "SkyPilot infra"},
+    rule_kinds={"infra": phrase("skypilot-infra-kind")},
 )

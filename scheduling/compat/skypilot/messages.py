@@ -8,6 +8,7 @@ from tessera.messages import fixed
 TABLE: Final = Messages(
     SHARED,
     {
+        "skypilot-infra-kind": fixed("SkyPilot infra"),
         "skypilot-settings": fixed("It configures SkyPilot itself."),
         "skypilot-workdir": fixed("Local files are not copied; upload them as an archive."),
         "skypilot-file-mounts": fixed(

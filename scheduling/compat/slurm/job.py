@@ -329,8 +329,8 @@ SBATCH: Final = Importer(
     recognises_text=lambda text: SCRIPT.search(text) is not None,
     aliases=("slurm",),
     rule_kinds={
-        "partition": "Slurm partition",
-        "account": "Slurm account",
-        "qos": "Slurm quality of service",
+        "partition": phrase("slurm-partition-kind"),
+        "account": phrase("slurm-account-kind"),
+        "qos": phrase("slurm-qos-kind"),
     },
 )

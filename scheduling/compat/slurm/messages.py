@@ -8,6 +8,9 @@ from tessera.messages import fixed
 TABLE: Final = Messages(
     SHARED,
     {
+        "slurm-qos-kind": fixed("Slurm quality of service"),
+        "slurm-account-kind": fixed("Slurm account"),
+        "slurm-partition-kind": fixed("Slurm partition"),
         "slurm-mail-dependency": fixed(
             "No mail is sent when a dependency can never be met; the job page shows it."
         ),

@@ -8,6 +8,7 @@ from django.test import Client
 from django.utils import translation
 
 from portal.i18n import translated
+from scheduling.compat.formats import TITLES
 from scheduling.compat.messages import phrase
 from tenants.models import User
 from tenants.roles import Role
@@ -54,6 +55,10 @@ def test_all_that_the_panel_says_of_it_is_chinese(alice: Client, text: str) -> N
         [found["plan"], found["summary"], *(each["message"] for each in found["errors"])]
     )
     assert english_in(told, frozenset((*PROPER, *SPELLED, *WRITTEN))) == []
+
+
+def test_the_page_lists_the_formats_of_all_importers(alice: Client) -> None:
+    assert ", ".join(TITLES.values()) in alice.get("/submit/").content.decode()
 
 
 def test_what_was_not_understood_is_reported_in_the_panel(alice: Client) -> None:
