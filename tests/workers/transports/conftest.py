@@ -25,21 +25,24 @@ class Place:
 
     Attributes:
         is_real: commands are real processes.
+        connect: creates a line to the node.
     """
 
     node: Any
     is_real: bool
     lines: list[Transport]
+    connect: Callable[[Any], Transport] = lambda node: node.transport()
 
     def line(self) -> Transport:
         """One more line to the node, not yet open."""
-        line: Transport = (
-            SshTransport(self.node.address, bundle(), Patience(connect=20.0, request=20.0))
-            if self.is_real
-            else self.node.transport()
-        )
+        line = self.connect(self.node)
         self.lines.append(line)
         return line
+
+
+def over_ssh(node: Any) -> SshTransport:
+    """A session over SSH, not yet open."""
+    return SshTransport(node.address, bundle(), Patience(connect=20.0, request=20.0))
 
 
 @cache
@@ -55,26 +58,30 @@ def put_in_place(home: Path) -> None:
     (place / "node.pyz").write_bytes(bundle().data)
 
 
-ASYNCSSH = pytest.param("asyncssh", id="asyncssh")
-OPENSSH = pytest.param("openssh", id="openssh", marks=pytest.mark.openssh)
-JUMP = pytest.param("jump", id="jump", marks=pytest.mark.openssh)
-REAL = [ASYNCSSH, OPENSSH, JUMP]
-SERVERS: dict[str, Callable[[Path], AbstractAsyncContextManager[Any]]] = {
-    "asyncssh": ssh_node,
-    "openssh": openssh_node,
-    "jump": openssh_behind_jump_host,
+@dataclass(frozen=True)
+class RealNode:
+    """A real node, and a transport to it.
+
+    Attributes:
+        serve: serves the node inside a block, in a directory.
+        connect: creates a line to the node.
+        marks: marks of tests that need more software.
+    """
+
+    serve: Callable[[Path], AbstractAsyncContextManager[Any]]
+    connect: Callable[[Any], Transport] = over_ssh
+    marks: tuple[pytest.MarkDecorator, ...] = ()
+
+
+REAL_NODES = {
+    "asyncssh": RealNode(ssh_node),
+    "openssh": RealNode(openssh_node, marks=(pytest.mark.openssh,)),
+    "jump": RealNode(openssh_behind_jump_host, marks=(pytest.mark.openssh,)),
 }
-
-
-class SimulatedPlace(Place):
-    """A simulated node behind an SSH server, which the usual transport reaches."""
-
-    def line(self) -> Transport:
-        """One more line to the node, not yet open."""
-        patience = Patience(connect=20.0, request=20.0)
-        line = SshTransport(self.node.address, bundle(), patience)
-        self.lines.append(line)
-        return line
+"""A new transport adds one entry; all tests of the contract then run with it."""
+EVERY_REAL = [pytest.param(name, id=name, marks=node.marks) for name, node in REAL_NODES.items()]
+REAL = [param for param in EVERY_REAL if REAL_NODES[str(param.id)].connect is over_ssh]
+"""Servers that the transport over SSH reaches."""
 
 
 @dataclass
@@ -100,7 +107,7 @@ async def simulated_node() -> AsyncIterator[SimulatedNode]:
         yield SimulatedNode(farm, farm.address(0, private))
 
 
-@pytest.fixture(params=["fake", "simulated", *REAL])
+@pytest.fixture(params=["fake", "simulated", *EVERY_REAL])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
     lines: list[Transport] = []
     if request.param == "fake":
@@ -108,12 +115,13 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         return
     if request.param == "simulated":
         async with simulated_node() as node:
-            yield SimulatedPlace(node, False, lines)
+            yield Place(node, False, lines, over_ssh)
             for line in lines:
                 await line.close()
         return
-    async with SERVERS[request.param](tmp_path) as node:
+    real = REAL_NODES[request.param]
+    async with real.serve(tmp_path) as node:
         put_in_place(node.home)
-        yield Place(node, True, lines)
+        yield Place(node, True, lines, real.connect)
         for line in lines:
             await line.close()

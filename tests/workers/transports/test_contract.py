@@ -17,7 +17,7 @@ import pytest
 from tessera import protocol
 from tessera.protocol import ArchiveSource, RunSpec, RunStatus
 from tests.support.transport_runs import DEADLINE, read_log, run_spec, stop_run, wait_for_exit
-from tests.workers.transports.conftest import REAL, Place
+from tests.workers.transports.conftest import EVERY_REAL, Place
 from workers.transports.base import (
     Container,
     Preparation,
@@ -238,7 +238,7 @@ async def test_a_line_that_is_closed_answers_nobody(place: Place) -> None:
         await line.runs()
 
 
-@pytest.mark.parametrize("place", REAL, indirect=True)
+@pytest.mark.parametrize("place", EVERY_REAL, indirect=True)
 class TestOnRealNodes:
     """What needs real processes."""
 
