@@ -41,7 +41,7 @@ from tenants.viewers import Viewer
 from tessera import protocol
 from workers.services import goodput
 from workers.services.dispatch import MemberRef, rank_of
-from workers.services.node_reports import Happened
+from workers.services.job_reports import Happened
 from workers.services.reports import ReportTally
 from workers.services.training_events import TrainingEvent
 

@@ -19,19 +19,19 @@ from tessera.protocol import RunStatus
 from workers.node_service.directives import UNKNOWN_RUN
 from workers.node_service.ports import Service
 from workers.services.dispatch import MemberRef
-from workers.services.logs import decode, path_of, unfinished
-from workers.services.node_reports import (
+from workers.services.job_reports import (
     Happened,
     LogKept,
     LogMatched,
     LogMeasured,
     Profiled,
     Progressed,
-    Removed,
+    Tracked,
 )
+from workers.services.logs import decode, path_of, unfinished
+from workers.services.node_reports import Removed
 from workers.services.points import PointTally, Sample, SeriesKey
 from workers.services.reports import ReportTally
-from workers.services.tracked_reports import Tracked
 from workers.services.training_events import TrainingEvents
 from workers.signals import log_grew
 from workers.transports.base import Chunk, RefusedError, Transport

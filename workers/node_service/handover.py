@@ -9,7 +9,7 @@ from typing import Final
 
 from workers.node_service.ports import Service
 from workers.services.dispatch import MemberRef, is_to_leave
-from workers.services.node_reports import Happened
+from workers.services.job_reports import Happened
 from workers.services.training_events import (
     CHECKPOINT_BROKEN,
     CHECKPOINT_LEFT,

@@ -1,29 +1,22 @@
 """Reports of nodes as values with their database writes; many share one transaction."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from scheduling.clusters.services import node_contact
 from scheduling.clusters.services.first_node import create_defaults
 from scheduling.clusters.services.storages import record_storages
 from scheduling.core.lifecycle import FailureClass
-from scheduling.core.watching.log_rules import RuleHit
-from scheduling.parallelism.services import store_profile
 from scheduling.runs.models import Member
 from scheduling.runs.services import attempts
-from scheduling.runs.services.progress import record_training_events
-from scheduling.watching.services import log_rules
 from tessera.protocol import ExitRecord, Inventory
 from tessera.storage import StorageProbe
-from workers.services import disks, goodput, metrics, telemetry
+from workers.services import disks, telemetry
 from workers.services.dispatch import MemberRef
-from workers.services.logs import close_logs, keep_log
-from workers.services.points import PointBatch
-from workers.services.reports import RankProgress
+from workers.services.logs import close_logs
 from workers.services.shared_devices import keep_shared
-from workers.services.training_events import TrainingEvent
 from workers.transports.base import DeviceReading, NodeLoad
 
 
@@ -264,111 +257,6 @@ class Renewed(NodeReport):
         """Store the time, at which the fence starts."""
         member_ids = {member_id for item in news for member_id in item.member_ids}
         attempts.record_renewal(member_ids=sorted(member_ids), now=now)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogKept(NodeReport):
-    """A log has been fetched up to ``end``."""
-
-    order = 5
-    rank: MemberRef
-    first: int
-    end: int
-
-    def write(self, now: datetime) -> None:
-        """Store the offset."""
-        keep_log(self.rank, first=self.first, end=self.end, closed=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progressed(NodeReport):
-    """A rank has reported progress."""
-
-    order = 5
-    rank: MemberRef
-    progress: RankProgress
-    at: datetime
-
-    def write(self, now: datetime) -> None:
-        """Add the progress to the attempt's sample."""
-        goodput.add_progress(rank=self.rank, progress=self.progress, at=self.at)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Happened(NodeReport):
-    """A training has reported checkpoints."""
-
-    order = 5
-    rank: MemberRef
-    happenings: Sequence[TrainingEvent]
-
-    @classmethod
-    def write_all(cls, news: Sequence[Self], now: datetime) -> None:
-        """Write the events in the order of their jobs, whose rows a checkpoint changes as well."""
-        for item in sorted(news, key=lambda item: item.rank.job_id):
-            item.write(now)
-
-    def write(self, now: datetime) -> None:
-        """Add the events to the job's events."""
-        record_training_events(
-            job_id=self.rank.job_id,
-            attempt=self.rank.attempt_number,
-            notes=[(one.kind, one.text, one.facts) for one in self.happenings],
-            now=now,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profiled(NodeReport):
-    """A job has reported a profile of its model; the document is not checked yet."""
-
-    order = 5
-    rank: MemberRef
-    document: Mapping[str, Any]
-
-    def write(self, now: datetime) -> None:
-        """Check and store the profile."""
-        store_profile(
-            job_id=self.rank.job_id,
-            attempt=self.rank.attempt_number,
-            document=self.document,
-            now=now,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogMeasured(NodeReport):
-    """Lines of a log contain numbers of metrics."""
-
-    order = 5
-    rank: MemberRef
-    batch: PointBatch
-    at: datetime
-
-    def write(self, now: datetime) -> None:
-        """Add the points to the metrics of the job."""
-        metrics.add_points(rank=self.rank, batch=self.batch, at=self.at)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogMatched(NodeReport):
-    """Lines of a log match log rules."""
-
-    order = 5
-    rank: MemberRef
-    hits: Sequence[RuleHit]
-
-    def write(self, now: datetime) -> None:
-        """Add the matches to the job's events, and apply the actions of the rules."""
-        log_rules.record_hits(
-            seen=log_rules.MatchPosition(
-                attempt_id=self.rank.attempt_id,
-                member=f"{self.rank.role}-{self.rank.rank}",
-                node_id=self.node_id,
-            ),
-            hits=self.hits,
-            now=now,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from tests.factories.cluster import (
 )
 from tests.factories.scheduling import run_round
 from workers.services.dispatch import rank_of
-from workers.services.node_reports import Happened
+from workers.services.job_reports import Happened
 from workers.services.training_events import KINDS, MOST_AT_ONCE, TrainingEvents, read_happening
 
 HASH = "0123456789abcdef" * 4
