@@ -61,6 +61,8 @@ class Plant:
         turn: what changes.
         contention: see ``device.Device``.
         follows_gaps: whether the guest sees the holder's phase.
+        stall_part: fraction of the steps that stall by themselves, as for data or a checkpoint.
+        stall_seconds: additional wait of such a step.
     """
 
     kernels: int
@@ -74,6 +76,8 @@ class Plant:
     turn: PlantTurn = PlantTurn()
     contention: float = 1.0
     follows_gaps: bool = True
+    stall_part: float = 0.0
+    stall_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         """Reject plants that cannot run.
@@ -90,6 +94,8 @@ class Plant:
             raise ValueError("a turn needs positive kernels and a gap that is not negative")
         if not 0 < self.slowdown < 1:
             raise ValueError("the bound must be between 0 and 1")
+        if not 0 <= self.stall_part <= 1 or self.stall_seconds < 0:
+            raise ValueError("a part of stalls must be 0 to 1, their seconds not negative")
 
     def kernel_at(self, now: float) -> float:
         """Return the mean device time of a kernel that starts at ``now``."""
@@ -233,6 +239,8 @@ class _Run:
         seconds = mean * self._jitter(draws)
         if plant.turn.tail and draws.random() < plant.turn.tail:
             seconds += draws.expovariate(1 / (plant.kernels * plant.kernel_at(self._now) + mean))
+        if plant.stall_part and draws.random() < plant.stall_part:
+            seconds += plant.stall_seconds
         return seconds
 
     def _gap_ended(self) -> None:

@@ -10,6 +10,7 @@ from tessera.node.sharing.account import (
     PAID_IN,
     DelayAccount,
     Gate,
+    book,
     clipped,
     forget,
     observe,
@@ -123,3 +124,91 @@ def test_an_account_is_overdrawn_below_zero_and_without_a_baseline() -> None:
     assert DelayAccount(balance=1.0).overdrawn
     assert known._replace(balance=-1e-9).overdrawn
     assert not known.overdrawn
+
+
+def after_book(steps, slowdown: float) -> tuple[list[DelayAccount], list[float]]:
+    """The accounts before the first step and after each one, and the counted seconds."""
+    accounts, counted = [DelayAccount()], []
+    for seconds, gate in steps:
+        account, count = book(accounts[-1], seconds, gate, slowdown)
+        accounts.append(account)
+        counted.append(count)
+    return accounts, counted
+
+
+@given(steps=STEPS, slowdown=SLOWDOWNS, span=st.tuples(st.integers(0, 120), st.integers(0, 120)))
+def test_counted_delay_with_excess_is_at_most_payments_reserve_and_overshoot(
+    steps, slowdown, span
+) -> None:
+    accounts, counted = after_book(steps, slowdown)
+    first, last = sorted(min(end, len(steps)) for end in span)
+
+    paid = delay = 0.0
+    for seconds, after in zip(counted[first:last], accounts[first + 1 : last + 1], strict=True):
+        if after.baseline is not None:
+            paid += PAID_IN * slowdown * after.baseline
+            delay += seconds - after.baseline
+
+    most = max(
+        (reserve(a.baseline, slowdown) for a in accounts[: last + 1] if a.baseline), default=0.0
+    )
+    assert delay <= paid + most + max(0.0, -accounts[last].balance) + 1e-9
+
+
+@given(open_steps=st.lists(SECONDS, max_size=60), slowdown=SLOWDOWNS)
+def test_each_excess_is_charged_to_a_holder_without_long_steps_of_its_own(
+    open_steps, slowdown
+) -> None:
+    steps = [(0.02, Gate.CLOSED)] * 20 + [(seconds, Gate.OPEN) for seconds in open_steps]
+
+    _, counted = after_book(steps, slowdown)
+
+    most = 4 * 0.02 + 2 * reserve(0.02, slowdown)
+    assert counted[20:] == pytest.approx([min(seconds, most) for seconds in open_steps])
+
+
+@given(steps=STEPS, slowdown=SLOWDOWNS, shorter=SECONDS, longer=SECONDS)
+def test_a_longer_booked_step_never_leaves_more(steps, slowdown, shorter, longer) -> None:
+    account = after_book(steps, slowdown)[0][-1]
+    shorter, longer = sorted((shorter, longer))
+
+    after_shorter, _ = book(account, shorter, Gate.OPEN, slowdown)
+    after_longer, _ = book(account, longer, Gate.OPEN, slowdown)
+
+    assert after_longer.balance <= after_shorter.balance + 1e-12
+
+
+def test_long_steps_of_the_holder_itself_are_not_charged() -> None:
+    stalls = [0.02] * 19 + [0.5]
+    closed = [(seconds, Gate.CLOSED) for seconds in stalls * 10]
+    opened = [(seconds, Gate.OPEN) for seconds in stalls * 20]
+
+    _, counted = after_book(closed + opened, 0.05)
+
+    assert sum(counted[len(closed) :]) / len(opened) == pytest.approx(0.023, rel=0.02)
+
+
+def test_more_long_steps_than_the_holders_own_are_charged() -> None:
+    closed = [(seconds, Gate.CLOSED) for seconds in ([0.02] * 19 + [0.5]) * 10]
+    opened = [(seconds, Gate.OPEN) for seconds in ([0.02] * 9 + [0.5]) * 40]
+
+    accounts, counted = after_book(closed + opened, 0.05)
+
+    own = accounts[len(closed)].own
+    explained = own.rate * 0.023 * len(opened)
+    assert (
+        sum(counted[len(closed) :]) >= sum(seconds for seconds, _ in opened) - 1.1 * explained - 4
+    )
+    assert accounts[-1].overdrawn
+
+
+def test_own_long_steps_that_have_ceased_are_forgotten() -> None:
+    steps = [(0.02, Gate.CLOSED)] * 40 + [(0.5, Gate.CLOSED)]
+    account = after_book(steps, 0.05)[0][-1]
+    known = account.own
+    for _ in range(20_000):
+        account, _ = book(account, 0.02, Gate.OPEN, 0.05)
+
+    assert known.is_known
+    assert not account.own.is_known
+    assert account.own.rate < known.rate / 3

@@ -193,14 +193,14 @@ def test_scattered_closed_steps_are_not_forgotten() -> None:
     assert lengths[-1] > 20
 
 
-def test_two_very_long_open_steps_close_the_gate_for_a_minute() -> None:
+def test_two_long_open_steps_close_the_gate_for_a_minute() -> None:
     holder = Holder(Limits(slowdown=0.2, settle_seconds=0.02))
     holder.until(0.02, is_open=True)
     holder.work(0.02, count=200)
-    holder.work(1.0)
+    holder.work(0.1)
     holder.work(0.02, count=4)
 
-    state = holder.work(1.0)
+    state = holder.work(0.1)
     closed_at = holder.now
     holder.until(0.02, is_open=True)
 
@@ -250,3 +250,24 @@ def test_compute_stays_within_noise() -> None:
         holder.work((0.036, 0.04, 0.044)[number % 3] + delay)
 
     assert holder.state.compute == PAID_IN * 0.05
+
+
+def test_a_first_checkpoint_closes_the_gate_for_about_ten_seconds() -> None:
+    holder = opened(0.02)
+
+    state = holder.work(30.0)
+    closed_at = holder.now
+    holder.until(0.02, is_open=True)
+
+    assert state.rule is LawRule.OVERDRAWN
+    assert 5 <= holder.now - closed_at <= 9 + 75 * 0.02
+
+
+def test_counted_seconds_are_those_of_the_latest_look() -> None:
+    holder = opened(0.02)
+    steps = [HolderStep(holder.now + start, holder.now + start + 0.02) for start in (0.0, 0.02)]
+
+    state = law.look(holder.state, steps, holder.now + 0.04, LIMITS)
+
+    assert state.counted == pytest.approx((0.02, 0.02))
+    assert law.look(state, [], holder.now + 0.1, LIMITS).counted == ()

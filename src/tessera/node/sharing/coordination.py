@@ -186,8 +186,10 @@ class Coordinator:
         baseline = self._state.account.baseline
         if baseline is None:
             return
-        for step in steps:
-            seconds = account.clipped(step.end - step.start, baseline)
+        counted = self._state.counted
+        if self._turns is not None:  # the law does not run
+            counted = tuple(account.clipped(step.end - step.start, baseline) for step in steps)
+        for step, seconds in zip(steps, counted):  # noqa: B905
             self._steps.append(CountedStep(step.end, seconds, baseline))
             if self._state.is_open or self._state.moved_at > step.start:
                 self._delay += seconds - baseline

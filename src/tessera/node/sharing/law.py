@@ -17,9 +17,9 @@ from tessera.node.sharing.account import (
     PAID_IN,
     DelayAccount,
     Gate,
+    book,
     clipped,
     forget,
-    observe,
     reserve,
 )
 from tessera.node.sharing.figures import median, stdev
@@ -90,6 +90,7 @@ class State(NamedTuple):
         shut_until: time before which the gate stays closed.
         shut_seconds: length of the next closure of a pair that does not fit.
         misfits: times of the latest overdrafts with the least compute.
+        counted: counted seconds of each step of the latest look.
     """
 
     account: DelayAccount
@@ -108,6 +109,7 @@ class State(NamedTuple):
     shut_until: float = -math.inf
     shut_seconds: float = _SHUT_SECONDS[0]
     misfits: Tuple[float, ...] = ()
+    counted: Tuple[float, ...] = ()
 
 
 def initial(limits: Limits) -> State:
@@ -124,6 +126,7 @@ def look(state: State, steps: Iterable[HolderStep], now: float, limits: Limits) 
         now: the node's boot clock, in seconds.
         limits: parameters of the holder.
     """
+    state = state._replace(counted=())
     for step in steps:
         state = _book(state, step, limits)
     if state.account.baseline is None:
@@ -139,13 +142,12 @@ def look(state: State, steps: Iterable[HolderStep], now: float, limits: Limits) 
 def _book(state: State, step: HolderStep, limits: Limits) -> State:
     gate = _gate_during(step, state, limits)
     seconds = step.end - step.start
-    account = observe(state.account, seconds, gate, limits.slowdown)
-    state = state._replace(account=account)
+    account, counted = book(state.account, seconds, gate, limits.slowdown)
+    state = state._replace(account=account, counted=(*state.counted, counted))
     if gate is Gate.CLOSED:
         count = state.closed_steps + 1
         return _without_stale(state._replace(closed_steps=count, last_closed=step.end), limits)
     if gate is Gate.OPEN and account.baseline is not None:
-        counted = clipped(seconds, account.baseline)
         newest = (*state.open_steps, seconds)[-_LONG_WITHIN:]
         return state._replace(window=(*state.window, counted), open_steps=newest)
     return state
@@ -226,10 +228,9 @@ def _is_faster(state: State, baseline: float) -> bool:
 
 
 def _has_long_steps(state: State, baseline: float) -> bool:
-    """Whether clipping hides delays: long open steps of a holder that has none by itself."""
+    """Whether there are two long open steps of a holder that has none by itself."""
     longest = LONGEST_STEP * baseline
-    closed = state.account.closed
-    if max(closed) > LONGEST_STEP * median(closed):
+    if state.account.own.is_known:
         return False
     return sum(seconds > longest for seconds in state.open_steps) >= 2
 
