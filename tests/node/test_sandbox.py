@@ -181,6 +181,17 @@ def test_signals_and_the_grace_period_are_those_without_a_sandbox(
     assert crashed.exit.signal == signal.SIGSEGV
 
 
+def test_a_job_starts_with_the_default_handling_of_signals(place: tuple[str, Session]) -> None:
+    level, session = place
+    spec = spec_at(level, "cat /proc/self/status")
+    session.start(spec)
+    session.exit_of(spec)
+    status = dict(line.split(":\t", 1) for line in session.log(spec).splitlines())
+
+    of_libc = 0b11 << 31  # signals 32 and 33
+    assert [int(status[name], 16) & ~of_libc for name in ("SigBlk", "SigIgn", "SigCgt")] == [0] * 3
+
+
 def test_a_run_is_refused_where_its_level_is_not_available() -> None:
     with node(NAMESPACE, ROOT if os.getuid() == 0 else ORDINARY) as session:
         for level in (USER, isolation.CONTAINER):

@@ -8,7 +8,8 @@ import os
 import re
 import signal
 import struct
-from typing import Optional, Sequence, Set, Tuple
+from contextlib import contextmanager
+from typing import Iterator, List, Optional, Sequence, Set, Tuple
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
@@ -167,6 +168,30 @@ def enter_network(spaces: Sequence[int]) -> None:
         _check(_libc.setns(ctypes.c_int(descriptor), 0), "setns")
 
 
+@contextmanager
+def inside_network(space: int) -> Iterator[None]:
+    """Move this process, which must have only one thread, into a network namespace for a block.
+
+    It needs no child, but the rights of root over its own network namespace, too.
+
+    Raises:
+        OSError: this process may not enter the namespace, or may not return; it stays outside.
+    """
+    own = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    kind = ctypes.c_int(CLONE_NEWNET)
+    try:
+        # The same right as for the return: without it, the process could not leave any more.
+        _check(_libc.setns(ctypes.c_int(own), kind), "setns")
+        _check(_libc.setns(ctypes.c_int(space), kind), "setns")
+        try:
+            yield
+        finally:
+            if _libc.setns(ctypes.c_int(own), kind) < 0:
+                os._exit(127)  # this process must not continue in the network of a job
+    finally:
+        os.close(own)
+
+
 def join_network(space: int, uid: int) -> None:
     """Enter a user's network namespace, as root of the machine.
 
@@ -256,6 +281,16 @@ def close_others(keep: Set[int]) -> None:
                 os.close(descriptor)
             except OSError:
                 pass
+
+
+def handled_signals() -> List[int]:
+    """Return the signals that this process catches or ignores."""
+    masks = 0
+    with open("/proc/self/status", "rb") as status:
+        for line in status:
+            if line.startswith((b"SigIgn:", b"SigCgt:")):
+                masks |= int(line.split()[1], 16)
+    return [number for number in range(1, signal.NSIG) if masks >> (number - 1) & 1]
 
 
 def set_process(option: int, argument: int) -> None:

@@ -146,11 +146,11 @@ def give_up_rights() -> None:
 def _reset_signals() -> int:
     """Reset the signal handlers of the fork; returns a descriptor readable on a signal."""
     signal.set_wakeup_fd(-1)
-    for number in range(1, signal.NSIG):
+    for number in kernel.handled_signals():
         try:
             signal.signal(number, signal.SIG_DFL)
         except (OSError, ValueError):
-            continue  # SIGKILL, SIGSTOP and signals of the C library
+            continue  # signals of the C library
     wake, waker = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(waker, False)

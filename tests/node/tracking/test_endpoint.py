@@ -1,9 +1,12 @@
 """A job reaches the endpoint of its own run, at every level, and nobody else does."""
 
+import errno
 import json
 import os
+import signal
 import socket
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,8 @@ from session import (
 
 from tessera import protocol
 from tessera.isolation import NONE, OWN_NETWORK, SHARED_NETWORK, USER
+from tessera.node import kernel
+from tessera.node.tracking import endpoint
 from tessera.node.tracking.endpoint import OWN_PORT
 from tessera.protocol import RunSpec
 
@@ -210,3 +215,42 @@ def test_the_trainer_of_hugging_face_reports_unchanged(plain: Session) -> None:
     parameters = {name: value for line in found for name, value in line.get("params", {}).items()}
     assert parameters["max_steps"] == "6"
     assert found[-1]["status"] == "finished"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root")
+@pytest.mark.parametrize("may_enter", [True, False])
+def test_root_listens_in_the_network_of_a_job_by_a_child_only_if_it_has_to(
+    monkeypatch: pytest.MonkeyPatch, *, may_enter: bool
+) -> None:
+    forks: list[int] = []
+    fork, inside = os.fork, kernel.inside_network
+    pid = kernel.fork_into(kernel.CLONE_NEWNET)
+    if pid == 0:
+        while True:
+            signal.pause()
+
+    def counted() -> int:
+        forks.append(1)
+        return fork()
+
+    def entered(space: int) -> AbstractContextManager[None]:
+        if may_enter:
+            return inside(space)
+        raise OSError(errno.EPERM, "setns")
+
+    monkeypatch.setattr(os, "fork", counted)
+    monkeypatch.setattr(kernel, "inside_network", entered)
+    opened = len(list(Path("/proc/self/fd").iterdir()))
+    try:
+        found = endpoint.listen_in(pid)
+        assert found is not None
+        with found:
+            assert found.getsockname() == ("127.0.0.1", OWN_PORT)
+            table = Path(f"/proc/{pid}/net/tcp").read_text()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+    assert f"0100007F:{OWN_PORT:04X}" in table
+    assert len(forks) == (0 if may_enter else 1)
+    assert len(list(Path("/proc/self/fd").iterdir())) == opened

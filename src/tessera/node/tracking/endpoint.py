@@ -46,8 +46,6 @@ def listen_here() -> Optional[socket.socket]:
 def listen_in(pid: int) -> Optional[socket.socket]:
     """Listen on loopback of the network namespace of a process of this account.
 
-    A child enters the namespace, since this process must stay in its own.
-
     Returns:
         The socket; None if the namespace cannot be entered.
     """
@@ -55,6 +53,21 @@ def listen_in(pid: int) -> Optional[socket.socket]:
         spaces = kernel.open_network(pid)
     except OSError:
         return None
+    try:
+        if len(spaces) > 1:
+            return _listening_by_child(spaces)
+        try:
+            with kernel.inside_network(spaces[0]):
+                return _listening(OWN_PORT)
+        except OSError:
+            return _listening_by_child(spaces)  # root without rights over its own network
+    finally:
+        for descriptor in spaces:
+            os.close(descriptor)
+
+
+def _listening_by_child(spaces: Sequence[int]) -> Optional[socket.socket]:
+    """Listen in a child that enters the namespaces; no process can leave a user namespace."""
     ours, theirs = socket.socketpair()
     child = os.fork()
     if child == 0:
@@ -65,8 +78,6 @@ def listen_in(pid: int) -> Optional[socket.socket]:
         finally:
             os._exit(0)
     theirs.close()
-    for descriptor in spaces:
-        os.close(descriptor)
     ours.settimeout(OPEN_SECONDS)
     try:
         _, found = receive_descriptors(ours, 1)
