@@ -8,6 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from statistics import fmean, linear_regression
 from typing import Final, ParamSpec, TypeVar
 
 from django.db import OperationalError, close_old_connections, connections
@@ -33,10 +34,16 @@ CROWD: Final = 8
 """Reports and directives in a turn above which the next turn starts later."""
 FIRST_QUICK: Final = 16
 FIRST_SLOW: Final = 4
+LEAST_QUICK: Final = 8
+LEAST_SLOW: Final = 1
 LONG_TURN_SECONDS: Final = 2.0
-"""Length of a turn above which the next one writes fewer reports.
+"""Length of a turn above which its reports may be too many.
 
 Node leases are renewed only at the start of a turn, and others see that at its end."""
+LEAST_SECONDS: Final = LONG_TURN_SECONDS / 4
+"""Time for the reports of a kind in a turn that is long without them."""
+TURNS: Final = 8
+"""Number of turns whose reports are compared."""
 RETRY_SECONDS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -92,6 +99,54 @@ class ReportQueue:
         return self._settled[node_id] >= number
 
 
+class ReportLimit:
+    """Maximum number of reports of a kind, quick or slow, in a turn, by their marginal cost.
+
+    On a busy machine, a turn is long even with one report, so its length alone is no reason to
+    write fewer reports: jobs would start slowly, and leases would not be renewed earlier.
+
+    Attributes:
+        most: maximum in the next turn.
+    """
+
+    def __init__(self, *, first: int, least: int) -> None:
+        """Args: first: maximum in the first turn. least: lower bound of all later ones."""
+        self.most = first
+        self._least = least
+        self._turns: deque[tuple[int, float]] = deque(maxlen=TURNS)
+
+    def note(self, count: int, *, seconds: float, others: float) -> None:
+        """Update the maximum after a turn.
+
+        Args:
+            count: number of reports of this kind in the turn, at least 1.
+            seconds: time of these reports.
+            others: time of the rest of the turn.
+        """
+        is_full = count >= self.most
+        self._turns.append((count, seconds))
+        counts = [one for one, _ in self._turns]
+        if max(counts) >= 2 * min(counts):
+            allowed = self._affordable(others)
+        elif seconds + others < LONG_TURN_SECONDS / 2:
+            allowed = MOST_NEWS
+        elif is_full:
+            # Turns of one size do not reveal the cost of a report: the next one has another size.
+            allowed = self.most // 2 if self.most > self._least else 2 * self.most
+        else:
+            allowed = self.most
+        self.most = max(min(allowed, 2 * self.most, MOST_NEWS), self._least)
+
+    def _affordable(self, others: float) -> int:
+        """Return the number of reports for which a turn has time."""
+        counts, seconds = zip(*self._turns, strict=True)
+        fit = linear_regression(counts, seconds)
+        cost = min(max(fit.slope, 0.0), fmean(seconds) / fmean(counts))
+        fixed = fmean(seconds) - cost * fmean(counts)
+        budget = max(LONG_TURN_SECONDS - others - fixed, LEAST_SECONDS)
+        return MOST_NEWS if cost * MOST_NEWS <= budget else int(budget / cost)
+
+
 class ReportWriter:
     """Collects reports while a turn is written, so that under load more reports share a commit.
 
@@ -110,7 +165,8 @@ class ReportWriter:
         self._settings = settings
         self._lost = lost
         self._quick, self._slow = ReportQueue(), ReportQueue()
-        self._most_quick, self._most_slow = FIRST_QUICK, FIRST_SLOW
+        self._quick_limit = ReportLimit(first=FIRST_QUICK, least=LEAST_QUICK)
+        self._slow_limit = ReportLimit(first=FIRST_SLOW, least=LEAST_SLOW)
         self._doubted: dict[int, asyncio.Future[bool]] = {}
         self._something = asyncio.Event()
         self._turn_ended = asyncio.Condition()
@@ -183,7 +239,10 @@ class ReportWriter:
         self, epochs: Mapping[int, int], carriers: Mapping[int, NodeConnection]
     ) -> int | None:
         """Run one turn if necessary; return its number of items, or None."""
-        quick, slow = self._quick.take(self._most_quick), self._slow.take(self._most_slow)
+        quick, slow = (
+            self._quick.take(self._quick_limit.most),
+            self._slow.take(self._slow_limit.most),
+        )
         news = [*quick, *slow]
         if self._quick or self._slow:
             self._something.set()
@@ -205,12 +264,13 @@ class ReportWriter:
                 )
             )
             self._held_at = time.monotonic()
-            seconds = self._held_at - begun
+            others = self._held_at - begun - turn.slow_seconds - turn.quick_seconds
             if quick:
                 # Slow reports of one node must not reduce the number of quick ones of others.
-                self._most_quick = next_most(self._most_quick, seconds - turn.slow_seconds)
+                self._quick_limit.note(len(quick), seconds=turn.quick_seconds, others=others)
             if slow:
-                self._most_slow = next_most(self._most_slow, seconds)
+                others += turn.quick_seconds
+                self._slow_limit.note(len(slow), seconds=turn.slow_seconds, others=others)
             self._settle_doubts(news, turn)
             self._hand_out(turn, epochs, carriers)
             carried = len(news) + len(turn.directives)
@@ -276,18 +336,6 @@ def gathering_seconds(carried: int, seconds: float) -> float:
     if carried < CROWD:
         return min(max(LEAST_GATHER_SECONDS, seconds), GATHER_SECONDS)
     return min(max(GATHER_SECONDS, seconds), MOST_GATHER_SECONDS)
-
-
-def next_most(most: int, seconds: float) -> int:
-    """Return the maximum number of reports of a kind, quick or slow, in the next turn.
-
-    Args:
-        most: the maximum of the last turn.
-        seconds: its length, for quick reports without the time of slow ones.
-    """
-    if seconds > LONG_TURN_SECONDS:
-        return max(most // 2, 1)
-    return min(2 * most, MOST_NEWS) if seconds < LONG_TURN_SECONDS / 2 else most
 
 
 def end_threads(threads: ThreadPoolExecutor, count: int) -> None:

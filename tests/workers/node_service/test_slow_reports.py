@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tenants.clock import database_now
 from tests.factories.cluster import make_cluster
@@ -18,11 +20,14 @@ from workers.node_service import writer as writing
 from workers.node_service.writer import (
     FIRST_QUICK,
     FIRST_SLOW,
+    LEAST_QUICK,
+    LEAST_SECONDS,
+    LEAST_SLOW,
     LONG_TURN_SECONDS,
     MOST_NEWS,
+    ReportLimit,
     ReportQueue,
     ReportWriter,
-    next_most,
 )
 from workers.services import node_leases
 from workers.services.node_reports import NodeReport
@@ -184,8 +189,8 @@ async def test_slow_reports_of_a_node_do_not_reduce_the_number_of_other_reports(
         await asyncio.gather(running, return_exceptions=True)
         await writer.close()
 
-    assert writer._most_quick >= FIRST_QUICK
-    assert writer._most_slow < FIRST_SLOW
+    assert writer._quick_limit.most >= FIRST_QUICK
+    assert writer._slow_limit.most < FIRST_SLOW
 
 
 def _carried_nodes(count: int) -> dict[int, int]:
@@ -199,15 +204,61 @@ def _carried_nodes(count: int) -> dict[int, int]:
     return {node_id: claim.epoch for node_id, claim in taken.items()}
 
 
-def test_after_a_long_turn_fewer_reports_are_written() -> None:
-    assert next_most(MOST_NEWS, LONG_TURN_SECONDS + 0.1) == MOST_NEWS // 2
-    assert next_most(1, 60.0) == 1
+def limit_after(
+    turns: int, *, cost: float, fixed: float = 0.0, others: float = 0.0, least: int = LEAST_SLOW
+) -> list[int]:
+    """The limits after each of some turns that are as full as their limit allows."""
+    limit, found = ReportLimit(first=FIRST_QUICK, least=least), []
+    for _ in range(turns):
+        limit.note(limit.most, seconds=fixed + cost * limit.most, others=others)
+        found.append(limit.most)
+    return found
 
 
-def test_after_a_short_turn_more_reports_are_written() -> None:
-    assert next_most(FIRST_SLOW, 0.01) == 2 * FIRST_SLOW
-    assert next_most(MOST_NEWS, 0.01) == MOST_NEWS
+@given(
+    cost=st.floats(0.0, 5.0),
+    fixed=st.floats(0.0, 30.0),
+    others=st.floats(0.0, 30.0),
+    least=st.sampled_from([LEAST_QUICK, LEAST_SLOW]),
+)
+def test_the_reports_of_a_turn_have_a_bounded_time(
+    cost: float, fixed: float, others: float, least: int
+) -> None:
+    settled = limit_after(60, cost=cost, fixed=fixed, others=others, least=least)[10:]
+
+    assert all(least <= most <= MOST_NEWS for most in settled)
+    # Only the fewest reports, and twice as many for a comparison, may take longer than wanted.
+    most = max(settled)
+    assert most <= 2 * least or cost * most <= LONG_TURN_SECONDS + 1e-6
+    # And a turn has no fewer reports than there is time for: a comparison takes half of them.
+    affordable = max(LONG_TURN_SECONDS - others - fixed, LEAST_SECONDS) / max(cost, 1e-9)
+    assert min(settled) >= min(int(affordable * (1 - 1e-6)), MOST_NEWS) // 2
 
 
-def test_a_turn_of_the_wanted_length_is_not_changed() -> None:
-    assert next_most(8, 0.75 * LONG_TURN_SECONDS) == 8
+@pytest.mark.parametrize(("fixed", "others"), [(0.0, 10.0), (10.0, 0.0), (3.0, 3.0)])
+def test_a_turn_that_is_long_without_its_reports_has_no_fewer_reports(
+    fixed: float, others: float
+) -> None:
+    found = limit_after(60, cost=0.001, fixed=fixed, others=others)
+
+    assert min(found) >= FIRST_QUICK // 2
+    assert min(found[5:]) >= MOST_NEWS // 2
+
+
+def test_reports_that_take_long_are_fewer_in_the_next_turn() -> None:
+    limit = ReportLimit(first=MOST_NEWS, least=LEAST_SLOW)
+
+    limit.note(MOST_NEWS, seconds=0.2 * MOST_NEWS, others=0.1)
+    assert limit.most == MOST_NEWS // 2
+    limit.note(MOST_NEWS // 2, seconds=0.1 * MOST_NEWS, others=0.1)
+
+    assert limit.most == int((LONG_TURN_SECONDS - 0.1) / 0.2)
+
+
+def test_turns_with_few_reports_do_not_lower_the_limit_for_many() -> None:
+    limit = ReportLimit(first=FIRST_QUICK, least=LEAST_SLOW)
+
+    for _ in range(20):
+        limit.note(1, seconds=3.0, others=3.0)
+
+    assert limit.most == FIRST_QUICK
