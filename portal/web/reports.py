@@ -19,6 +19,7 @@ from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.viewing import PageRequest, page
 from scheduling.estimates.queries import EstimateAccuracy, calibration
+from scheduling.usage.queries.daily import first_day_of_use
 from scheduling.usage.queries.usage import GROUPS, Hours, Usage, UsageLine, usage
 from tenants.errors import InvalidError
 
@@ -104,11 +105,13 @@ def _found(asked: PageRequest) -> tuple[Usage, str]:
 
 
 def _months(asked: PageRequest, shown: str) -> list[str]:
+    """Return the newest months, none of which is before the first visible use."""
     first = asked.now.astimezone(UTC).date().replace(day=1)
-    months = []
-    for _month in range(MONTHS):
-        months.append(f"{first:%Y-%m}")
+    oldest = (first_day_of_use(asked.viewer) or first).replace(day=1)
+    months = [f"{first:%Y-%m}"]
+    while len(months) < MONTHS and first > oldest:
         first = (first - timedelta(days=1)).replace(day=1)
+        months.append(f"{first:%Y-%m}")
     return months if shown in months else [*months, shown]
 
 

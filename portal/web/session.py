@@ -43,10 +43,21 @@ _NEW_PASSWORD: Final = forms.PasswordInput(attrs={"autocomplete": "new-password"
 _PASSWORD_FIELDS: Final = {"current_password": "old_password", "password": "new_password1"}
 
 
+class SignInForm(AuthenticationForm):
+    """Username and password."""
+
+    error_messages = AuthenticationForm.error_messages | {
+        "invalid_login": gettext_lazy(
+            "Username or password is wrong. Passwords are case-sensitive."
+        )
+    }
+
+
 class SignIn(LoginView):
     """The sign-in page; redirects people who are signed in."""
 
     template_name = "session/login.html"
+    authentication_form = SignInForm
     redirect_authenticated_user = True
 
     def get_form(self, form_class: type[AuthenticationForm] | None = None) -> AuthenticationForm:

@@ -105,11 +105,16 @@ def budget_figure(found: DailyUse, days: Sequence[date], *, today: date) -> dict
     if traces:
         traces.append(_line(_("even pace"), xs, even))
     lowest = min(((values[0], name) for name, values in _newest(left).items()), default=None)
+    empty = (
+        _("Only leads of a tenant see the burn-down of its budget.")
+        if found.has_hidden_budgets
+        else _("No tenant has a budget of GPU-hours.")
+    )
     return {
         "data": traces,
         "layout": {"xaxis": _axis(days), "yaxis": {"title": {"text": "%"}}},
-        "empty": _("No tenant has a budget of GPU-hours."),
-        "summary": _lowest(*lowest) if lowest else _("No tenant has a budget of GPU-hours."),
+        "empty": empty,
+        "summary": _lowest(*lowest) if lowest else empty,
     }
 
 

@@ -49,7 +49,7 @@ BASELINES: Final[Mapping[str, int]] = {
     "/timeline/": 15,
     "/sweeps/": 8,
     "/job-templates/": 8,
-    "/usage/": 11,
+    "/usage/": 12,
     "/fleet/": 10,
     "/fleet/nodes.json": 6,
     "/fleet/waits.json": 6,

@@ -20,10 +20,12 @@ class DailyUse:
     Attributes:
         hours: by name of the tenant and day, as far as the viewer may see them.
         budgets: GPU-hours of the month by name of the tenant, of tenants whose use is complete.
+        has_hidden_budgets: other tenants of the viewer have budgets, too.
     """
 
     hours: Mapping[str, Mapping[date, float]]
     budgets: Mapping[str, float]
+    has_hidden_budgets: bool = False
 
 
 def daily_use(viewer: Viewer, *, since: date, until: date, is_gpu: bool = True) -> DailyUse:
@@ -45,13 +47,20 @@ def daily_use(viewer: Viewer, *, since: date, until: date, is_gpu: bool = True) 
     ):
         found.setdefault(tenant, {})[day] = seconds / 3600
     whole = seen_whole(viewer)
+    budgets = dict(
+        GpuHourBudget.objects.visible_to(viewer, Permission.VIEW_TENANT)
+        .order_by("tenant_id")
+        .values_list("tenant_id", "hours")
+    )
+    shown = {pk: hours for pk, hours in budgets.items() if whole is None or pk in whole}
     return DailyUse(
         hours={viewer.name_of(pk): days for pk, days in sorted(found.items())},
-        budgets={
-            viewer.name_of(pk): hours
-            for pk, hours in GpuHourBudget.objects.visible_to(viewer, Permission.VIEW_TENANT)
-            .order_by("tenant_id")
-            .values_list("tenant_id", "hours")
-            if whole is None or pk in whole
-        },
+        budgets={viewer.name_of(pk): hours for pk, hours in shown.items()},
+        has_hidden_budgets=len(shown) < len(budgets),
     )
+
+
+def first_day_of_use(viewer: Viewer) -> date | None:
+    """Return the first day (UTC) with use in a tenant of the viewer, or None."""
+    days = UsageDay.objects.visible_to(viewer).order_by("day")
+    return days.values_list("day", flat=True).first()

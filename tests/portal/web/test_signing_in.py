@@ -54,7 +54,7 @@ def test_a_wrong_password_and_an_unknown_name_are_told_the_same(client: Client) 
     wrong = sign_in(client, "mistyped")
 
     said = [answer.context["form"].non_field_errors() for answer in (unknown, wrong)]
-    assert len(said[0]) == 1
+    assert said[0] == ["Username or password is wrong. Passwords are case-sensitive."]
     assert said[0] == said[1]
     assert "mistyped" not in wrong.content.decode()
 

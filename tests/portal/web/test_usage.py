@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from datetime import date, timedelta
 
 import pytest
 from django.test import Client
@@ -12,6 +13,7 @@ from scheduling.jobs.models import Job
 from scheduling.notices.models import GpuHourBudget
 from scheduling.usage.models import UsageDay
 from scheduling.usage.services.usage import sum_usage
+from tenants.models import Tenant
 from tests.factories.running import ran
 from tests.support.cluster_pages import Stage, make_stage, read, sign_in, words_of
 
@@ -40,6 +42,7 @@ def test_the_month_is_shown_by_tenant_person_job_and_day(client: Client, stage: 
         ("day", f"{timezone.now():%Y-%m}-01"),
     ):
         assert word in words_of(read(client, f"/usage/?by={by}")), by
+    assert ">Day</th>" in read(client, "/usage/?by=day")
     for month in ("2026-13", "0000-01", "9999-12"):
         read(client, f"/usage/?month={month}", status=400)
     assert "No usage in this month" in read(client, "/usage/?month=2001-01")
@@ -160,3 +163,42 @@ def test_days_of_a_cluster_without_gpus_are_slot_hours(client: Client, stage: St
     assert days["layout"]["yaxis"]["title"]["text"] == "slot-hours"
     assert "slot-hours in this month; most by" in days["summary"]
     assert '<span class="remark">slot-hours</span>' in read(client, "/usage/")
+
+
+def test_months_begin_with_the_first_use_of_the_viewers_tenants(
+    client: Client, stage: Stage
+) -> None:
+    sign_in(client, "alice")
+    this = timezone.now().date().replace(day=1)
+
+    def months() -> list[str]:
+        return re.findall(r"month=(\d{4}-\d\d)&amp;by=", read(client, "/usage/"))
+
+    assert set(months()) == {f"{this:%Y-%m}"}
+    last = (this - timedelta(days=1)).replace(day=1)
+
+    def move(tenant: Tenant, day: date) -> None:
+        rows = UsageDay.objects.unscoped().filter(tenant=tenant)
+        rows.exclude(pk=rows.values_list("pk", flat=True)[0]).delete()
+        rows.update(day=day)
+
+    move(stage.language, last)
+    assert set(months()) == {f"{this:%Y-%m}"}
+    move(stage.vision, last)
+    assert set(months()) == {f"{this:%Y-%m}", f"{last:%Y-%m}"}
+    move(stage.vision, date(2001, 1, 1))
+    assert len(set(months())) == 6
+
+
+def test_members_are_not_told_that_their_tenant_has_no_budget(
+    client: Client, stage: Stage
+) -> None:
+    sign_in(client, "alice")
+
+    def summary() -> str:
+        return str(client.get("/usage/budget.json").json()["summary"])
+
+    GpuHourBudget.objects.create(tenant=stage.language, hours=4.0)
+    assert summary() == "No tenant has a budget of GPU-hours."
+    GpuHourBudget.objects.create(tenant=stage.vision, hours=8.0)
+    assert summary() == "Only leads of a tenant see the burn-down of its budget."
