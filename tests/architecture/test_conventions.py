@@ -38,6 +38,7 @@ INTERFACES = (
 )
 TEMPLATE_COLUMNS = 200
 FUNCTION_LINES = 60
+MOST_SHARED_NAMES = 40
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # The one writer of a job's state, and the one that makes new rows.
 WRITERS = {"scheduling/jobs/services/lifecycle.py", "scheduling/jobs/services/submission.py"}
@@ -230,3 +231,15 @@ def test_functions_have_at_most_sixty_lines() -> None:
     ]
 
     assert long == []
+
+
+def test_few_public_classes_share_a_name() -> None:
+    """One meaning per name; Django demands some, such as ``Command``."""
+    modules: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                modules.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    shared = {name: places for name, places in modules.items() if len(places) > 1}
+
+    assert len(shared) <= MOST_SHARED_NAMES, sorted(shared)
