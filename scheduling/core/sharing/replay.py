@@ -5,7 +5,6 @@ Only the given fields of a case are read, never its expected outcome.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from types import MappingProxyType
@@ -85,7 +84,9 @@ def plant_of(case: Case) -> Plant:
 
 
 def _account_lines(case: Case) -> Iterator[Line]:
-    slowdown = _number(case["bound"], "bound")
+    slowdown = _positive(case["bound"], "bound")
+    if slowdown >= 1:
+        raise ValueError(f"bound: {slowdown} is not between 0 and 1")
     account, before = DelayAccount(), None
     for index, step in enumerate(case["steps"]):
         gate = Gate(step["gate"])
@@ -190,7 +191,8 @@ def _positive(value: object, field: str) -> float:
 
 
 def _number(value: object, field: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    # Sums and products of numbers below the limit stay finite.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e100:
         raise ValueError(f"{field}: {value!r} is not a number")
     return float(value)
 
@@ -198,4 +200,6 @@ def _number(value: object, field: str) -> float:
 def _integer(value: object, field: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{field}: {value!r} is not a whole number")
+    if value < 0:
+        raise ValueError(f"{field}: {value} is negative")
     return value
