@@ -51,12 +51,15 @@ def make_deep(path: Path, depth: int) -> None:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> Iterator[Store]:
     found = Store(str(tmp_path / "node"))
     found.create()
-    return found
+    yield found
+    # The recursion of pytest cannot remove what a failed test leaves.
+    assert remove_tree(found.trash, ENOUGH)
 
 
+@pytest.mark.timeout(400)  # a busy machine makes directories slowly
 def test_a_hundred_thousand_nested_directories_leave_the_trash(store: Store) -> None:
     make_deep(Path(store.trash, "deep"), DEPTH)
     Path(store.trash, "other").mkdir()
@@ -103,6 +106,7 @@ def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["precious"]
 
 
+@pytest.mark.timeout(400)  # a busy machine makes directories slowly
 def test_one_tree_does_not_delay_the_others(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a", "b", "c"):
         make_deep(Path(store.trash, name), 20_000)

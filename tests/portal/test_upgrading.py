@@ -49,6 +49,7 @@ CATALOGUES = {
 }
 
 
+@pytest.mark.timeout(400)  # it runs all migrations twice
 @pytest.mark.parametrize("reached", [INITIAL], ids=["initial"])
 def test_a_database_of_an_older_version_becomes_what_a_new_one_is(
     reached: Mapping[str, str], real_database: None, tmp_path: Path
