@@ -19,6 +19,8 @@ from scheduling.core.cells.search import items_of
 from tests.strategies.cells import SPECS
 
 MOST = 40
+WALKS = 10
+"""A few percent of all walks reach no gang that is spoken for."""
 
 
 def fewest_in_full(search: PreemptionSearch, lower: list[Gang], scan: int) -> list[Gang] | None:
@@ -114,5 +116,8 @@ def test_gangs_that_can_free_nothing_change_no_choice(name: str, scan: int) -> N
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(preemption, "SCAN", scan)
-        walk()
+        for _ in range(WALKS):
+            walk()
+            if seen[0]:
+                break
     assert seen[0]
