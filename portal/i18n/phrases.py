@@ -181,5 +181,5 @@ PHRASES: Final = (
     _("no complete checkpoint is left"),
     _("the node is not reachable from this host"),
     _("the job is being preempted again"),
-    _("it takes too long"),
+    _("the copy takes too long"),
 )

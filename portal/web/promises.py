@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from django.http import HttpResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.utils.translation import npgettext
+from django.utils.translation import ngettext, npgettext
 from django.views.decorators.http import require_safe
 
 from portal.addresses import job_url
@@ -129,8 +129,12 @@ def promise_verdict(found: PromiseView) -> PageVerdict:
         )
     return PageVerdict(
         tone="ok",
-        text=_("The promise was met: all of %(jobs)s started within their bound.")
-        % {"jobs": total},
+        text=ngettext(
+            "The promise was met: the only job started within its bound.",
+            "The promise was met: all %(jobs)s jobs started within their bounds.",
+            jobs,
+        )
+        % {"jobs": words.count(jobs)},
     )
 
 

@@ -49,7 +49,7 @@ async def bring(*, service: Service, line: Transport, rank: MemberRef, last: Las
         async with asyncio.timeout(service.settings.transfer_seconds):
             moved, broken = await _Move(service, line, rank, last).newest_after(here)
     except (HandoverError, RefusedError, TimeoutError) as error:
-        reason = str(error) or "it takes too long"
+        reason = str(error) or "the copy takes too long"
         log.warning("%s: its checkpoint remains on %s: %s", rank.run_id, last.node, reason)
         _record_event(
             service, rank, CHECKPOINT_LEFT, step=last.step, path=last.node, reason=plain(reason)

@@ -102,8 +102,8 @@ class ReportQueue:
 class ReportLimit:
     """Maximum number of reports of a kind, quick or slow, in a turn, by their marginal cost.
 
-    On a busy machine, a turn is long even with one report, so its length alone is no reason to
-    write fewer reports: jobs would start slowly, and leases would not be renewed earlier.
+    On a busy machine, a turn is long even with one report. Fewer reports would not shorten it:
+    jobs would start slowly, and leases would not be renewed earlier.
 
     Attributes:
         most: maximum in the next turn.

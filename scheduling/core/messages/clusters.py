@@ -198,7 +198,7 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "not-possible-node-name": fixed("A node cannot be named %(name)s."),
     "use-node-name-characters": fixed("Use up to %(most)s printable characters without '~'."),
     "use-cluster-name-characters": fixed("Use 1 to 63 of A-Z a-z 0-9 . _ -."),
-    "belongs-to-tenant": fixed("It belongs to %(tenant)s."),
+    "belongs-to-tenant": fixed("The virtual cluster belongs to tenant %(tenant)s."),
     "only-clusters-of-document": fixed("Use only virtual clusters of the document."),
     "not-importable": fixed("This cannot be imported."),
     "neither-part": fixed("The document has neither %(one)s nor %(other)s."),

@@ -87,7 +87,7 @@ def test_a_promise_without_long_waits_or_without_jobs_has_no_detail() -> None:
     met = promise_verdict(view_of(audited(5, Verdict.KEPT, 60.0)))
 
     assert (met.tone, met.detail) == ("ok", "")
-    assert "all of 1 job started within their bound" in met.text
+    assert "the only job started within its bound" in met.text
     assert promise_verdict(view_of()).tone == ""
 
 

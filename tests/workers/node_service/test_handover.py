@@ -121,7 +121,7 @@ def test_a_checkpoint_that_takes_too_long_stays_behind(world: World) -> None:
 
     assert ("here", str(job.pk)) not in node.saved
     assert told(job, "checkpoint-left").startswith(
-        "The checkpoint of step 7 was not copied from node-1: it takes too long."
+        "The checkpoint of step 7 was not copied from node-1: the copy takes too long."
     )
 
 
